@@ -14,19 +14,21 @@ Books::Books(const driver::Table& driver, OnCredit on_credit, const Options& opt
 
 Answer Books::Reserve(const Payer& payer, uint64_t bytes) {
   quota::Account& account = *payer.account;
-  quota::Grant grant = account.TryReserve(bytes);
+  const bool in_line = payer.room != nullptr && payer.room->waits() && account.is_awaited();
+  quota::Grant grant;
+  if (!in_line) [[likely]]
+    grant = account.TryReserve(bytes);
   if (grant) [[likely]]
     return {};
   if (bytes <= account.most()) {
     MakeRoom(account);
-    grant = account.TryReserve(bytes);
+    if (!in_line) grant = account.TryReserve(bytes);
   }
-  if (!grant && account.Grow(bytes)) grant = account.TryReserve(bytes);
-  if (grant) return {};
-  if (payer.wait != nullptr) {
-    grant = (*payer.wait)(account, bytes);
-  } else {
-    account.CountDenied();
+  if (!grant && payer.room != nullptr) {
+    grant = payer.room->Reserve(account, bytes);
+  } else if (!grant) {
+    if (account.Grow(bytes)) grant = account.TryReserve(bytes);
+    if (!grant) account.CountDenied();
   }
   return grant ? Answer{} : Answer::AtQuota(grant.left);
 }
@@ -56,6 +58,11 @@ void Books::Ended(const quota::Allocation& allocation) {
   }
   allocation.account->Release(allocation.bytes);
   if (on_credit_) on_credit_(allocation.device, allocation.bytes);
+}
+
+void Books::NeverGiven(const quota::Allocation& allocation) {
+  if (allocation.kind == quota::Kind::kPool) return Ended(allocation);
+  allocation.account->Release(allocation.bytes);
 }
 
 void Books::Ended(const LateFrees::Free& free) {

@@ -46,6 +46,7 @@
 #include "books/context_tags.h"
 #include "books/descriptors.h"
 #include "books/late_frees.h"
+#include "books/options.h"
 #include "books/payer.h"
 #include "books/pool_frees.h"
 #include "books/pools.h"
@@ -65,20 +66,11 @@ inline uint64_t KeyOfMapped(CUmipmappedArray array) { return KeyOf(array) | uint
 
 class Books {
  public:
-  // Called after bytes went back to an account, by the thread that found it out and without a lock.
+  // Called after bytes of an allocation that somebody had went back to an account, by the thread that found it out and
+  // without a lock.
   using OnCredit = std::function<void(uint32_t owner, uint64_t bytes)>;
 
-  struct Options {
-    base::Clock* clock = nullptr;  // null: the machine's
-    // What the card hands out at least, and in multiples of which: direct, pitched and managed allocations and
-    // arrays are charged so. A power of two. The driver does not tell it.
-    uint64_t unit = 1;
-    // How a stream of the program's is made to wait for an event (PoolFrees); null: by the driver's call.
-    PoolFrees::Follow follow = nullptr;
-    // How a function comes into a stream of the program's, that tells who waits for room how far it has come; null: by
-    // the driver's call.
-    std::function<CUresult(CUstream, CUhostFn, void*)> tell = nullptr;
-  };
+  using Options = books::Options;
 
   // `driver` outlives the books.
   explicit Books(const driver::Table& driver, OnCredit on_credit = nullptr)
@@ -183,6 +175,23 @@ class Books {
   // -- Frees of every pointer (free.cc) --
   CUresult MemFree(CUdeviceptr pointer);
   CUresult MemFreeAsync(CUdeviceptr pointer, CUstream stream);
+  // MemFree() in two steps, for who has to know before whose it is. False: it is not of these books. `free` calls the
+  // driver; what that does not free is of the books again.
+  [[nodiscard]] bool Take(CUdeviceptr pointer, quota::Allocation* allocation) {
+    return pointers_.Take(pointer, allocation);
+  }
+  CUresult FreeTaken(CUdeviceptr pointer, const quota::Allocation& allocation,
+                     absl::FunctionRef<CUresult()> free);
+  // What was taken went with its context.
+  void Gone(const quota::Allocation& allocation) { Ended(allocation); }
+  [[nodiscard]] bool Find(CUdeviceptr pointer, quota::Allocation* allocation) const {
+    return pointers_.Find(pointer, allocation);
+  }
+  // Takes all that is charged to `account` and has an address: for a tenant that goes.
+  std::vector<std::pair<uint64_t, quota::Allocation>> TakeAllOf(const quota::Account* account) {
+    return pointers_.TakeAllOf(account);
+  }
+  uint8_t TagOf(CUcontext context) { return tags_.Of(context); }
 
   // -- Contexts, whose end frees what they hold (contexts.cc) --
   CUresult CtxDestroy(CUcontext context);
@@ -197,7 +206,7 @@ class Books {
   // Credits what the device has given up since. To be called after the program has waited for a stream, an
   // event or a context; the books call it before they refuse. Cheap when nothing is outstanding.
   void Settle();
-  // The same, and gives up what is idle and charged to the account: for who waits for room there (Payer::wait).
+  // The same, and gives up what is idle and charged to the account: for who waits for room there (Payer::room).
   void MakeRoom(quota::Account& account);
   // Who stands in line for room in the account looks again when streams have come to what was freed before; of what is
   // freed meanwhile frees see to that.
@@ -243,6 +252,10 @@ class Books {
   bool TellBehind(CUcontext context, CUevent event, const quota::Account& account);
   // The driver has given the allocation up.
   void Ended(const quota::Allocation& allocation);
+  // The same of one that nobody had, and nobody is told of.
+  void NeverGiven(const quota::Allocation& allocation);
+  template <typename Call>
+  CUresult FreeBy(CUdeviceptr pointer, const quota::Allocation& allocation, const Call& call);
   void Ended(const LateFrees::Free& free);
   // Puts back what was taken from the table, unless the key is somebody else's already.
   void Restore(quota::PointerTable& table, uint64_t key, const quota::Allocation& allocation);
@@ -436,8 +449,8 @@ Answer Books::Insert(quota::PointerTable& table, uint64_t key, const quota::Allo
       break;
     case Inserted::kNoMemory:
       undo();
-      Ended(entry);
-      return {CUDA_ERROR_OUT_OF_MEMORY};
+      NeverGiven(entry);
+      return Answer::NoHostMemory();
   }
   return {};
 }

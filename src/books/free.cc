@@ -13,14 +13,24 @@ CUresult Books::MemFree(CUdeviceptr pointer) {
   quota::Allocation allocation;
   const bool ours = pointers_.Take(pointer, &allocation);
   if (!ours && has_buffers_.load(std::memory_order_relaxed)) return FreeBuffer(pointer);
+  const auto call = [&] { return driver_.MemFree(pointer); };
+  return ours ? FreeBy(pointer, allocation, call) : call();
+}
+
+CUresult Books::FreeTaken(CUdeviceptr pointer, const quota::Allocation& allocation,
+                          absl::FunctionRef<CUresult()> free) {
+  return FreeBy(pointer, allocation, free);
+}
+
+template <typename Call>
+CUresult Books::FreeBy(CUdeviceptr pointer, const quota::Allocation& allocation, const Call& call) {
   CUresult result;
   try {
-    result = driver_.MemFree(pointer);
+    result = call();
   } catch (...) {  // cancelled in the driver, where it waited for kernels
-    if (ours) NotFreed(pointer, allocation);
+    NotFreed(pointer, allocation);
     throw;
   }
-  if (!ours) return result;
   if (result == CUDA_SUCCESS) [[likely]] {
     Ended(allocation);
     if (allocation.kind == quota::Kind::kPool && allocation.account->is_awaited()) [[unlikely]] {

@@ -13,13 +13,25 @@
 
 namespace gpushare::books {
 
+// Makes room in an account for a request that finds none, or waits for it.
+class Room {
+ public:
+  // Reserves `bytes`, or says what was left; counts what it refuses.
+  virtual quota::Grant Reserve(quota::Account& account, uint64_t bytes) = 0;
+  // Who waits does not overtake those who wait already.
+  virtual bool waits() const = 0;
+
+ protected:
+  ~Room() = default;
+};
+
 struct Payer {
   quota::Account* account;
   uint32_t owner = 0;           // the caller's own number, told with every credit
   CUcontext context = nullptr;  // the current one; null: the driver is asked
   CUdevice device = -1;         // of the stream, where the call has one; -1: the current one
-  // Asked when the quota refuses and nothing idle is left to give up; may wait. Null: refused at once.
-  const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t bytes)>* wait = nullptr;
+  // Asked when the account has no room and nothing of it is idle. Null: then it is refused.
+  Room* room = nullptr;
 };
 
 // Who pays on which device, of a call that takes memory of several. Nothing: nobody may, it is out of memory; an account
@@ -30,10 +42,16 @@ using PayerOn = absl::FunctionRef<std::optional<Payer>(CUdevice)>;
 struct [[nodiscard]] Answer {
   CUresult result = CUDA_SUCCESS;
   bool at_quota = false;
-  uint64_t left = 0;  // at the quota: what was
+  bool no_host_memory = false;  // for the books themselves: CUDA_ERROR_OUT_OF_MEMORY too
+  uint64_t left = 0;            // at the quota: what was
 
   bool ok() const { return result == CUDA_SUCCESS; }
-  static Answer AtQuota(uint64_t left) { return {CUDA_ERROR_OUT_OF_MEMORY, true, left}; }
+  static Answer AtQuota(uint64_t left) {
+    return {.result = CUDA_ERROR_OUT_OF_MEMORY, .at_quota = true, .left = left};
+  }
+  static Answer NoHostMemory() {
+    return {.result = CUDA_ERROR_OUT_OF_MEMORY, .no_host_memory = true};
+  }
 };
 
 }  // namespace gpushare::books

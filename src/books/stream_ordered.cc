@@ -184,7 +184,7 @@ bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t 
   TakeBack(*pointer, number, stream, IsNew(number, its_own, bytes));
   *pointer = 0;
   PayOrOwe(payer, pools_, number, missing, ahead);
-  if (payer.wait != nullptr && *least == 0) {
+  if (payer.room != nullptr && payer.room->waits() && *least == 0) {
     *least = std::max(bytes, grown);
     return false;
   }

@@ -29,10 +29,21 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   if (process.load(std::memory_order_acquire) != nullptr) return absl::OkStatus();
   const base::NoCancel whole;
   std::unique_ptr<Process> made(new Process);
+  for (int i = 0; i < kMostGpus; ++i) {
+    made->rooms_[static_cast<size_t>(i)].process = made.get();
+    made->rooms_[static_cast<size_t>(i)].ordinal = i;
+  }
   GPUSHARE_ASSIGN_OR_RETURN(made->over_quota_wait_, OverQuotaWait());
   const device::BrokerOptions broker = device::BrokerOptions::OfEnvironment();
+  books::Options books;
+  books.follow = [process = made.get()](CUstream stream, CUevent event) {
+    return process->calls_->StreamWaitEvent(process->payer(), stream, event, 0);
+  };
+  books.tell = [process = made.get()](CUstream stream, CUhostFn function, void* data) {
+    return process->calls_->LaunchHostFunc(process->payer(), stream, function, data);
+  };
   absl::StatusOr<std::shared_ptr<device::Runtime>> runtime = device::Runtime::CreateOfProcess(
-      driver.handle, driver.path, broker,
+      driver.handle, driver.path, broker, std::move(books),
       [](const device::Runtime&, int ordinal) { return ShareOfEnvironment(ordinal); });
   // Nothing runs without its limits, and a program is to hear that it cannot run, not that there is no GPU.
   const bool refused = absl::IsUnavailable(runtime.status()) || absl::IsNotFound(runtime.status());
@@ -42,15 +53,7 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   GPUSHARE_ASSIGN_OR_RETURN(made->runtime_, std::move(runtime));
   made->driver_ = &made->runtime_->driver().table();
   made->several_gpus_ = made->runtime_->gpu_count() > 1;
-  books::Books::Options options;
-  options.clock = &made->runtime_->clock();
-  options.follow = [process = made.get()](CUstream stream, CUevent event) {
-    return process->calls_->StreamWaitEvent(process->payer(), stream, event, 0);
-  };
-  options.tell = [process = made.get()](CUstream stream, CUhostFn function, void* data) {
-    return process->calls_->LaunchHostFunc(process->payer(), stream, function, data);
-  };
-  made->books_ = std::make_unique<books::Books>(made->driver(), nullptr, options);
+  made->books_ = &made->runtime_->books();
   made->calls_ = std::make_unique<work::Calls>(made->runtime_->driver());
   made->gates_.open = [process = made.get()](CUdevice device) -> work::Gates::Found {
     device::VirtualDevice* const share = process->ShareOf(device);
@@ -95,21 +98,11 @@ Process::Found Process::ShareOn(CUdevice device) {
   return found;
 }
 
-// Who frees something tells. That the device has given up what was freed in the order of a stream before, and what another
-// process of the tenant has, nobody tells: it is looked for.
-quota::Grant Process::WaitForRoom(quota::Account& account, uint64_t bytes) {
-  base::Clock& clock = runtime_->clock();
-  const Time deadline = clock.Now() + over_quota_wait_;
-  bool first = true;
-  const auto look = [&] {
-    const books::Relaxed relaxed(driver());  // the program may be capturing
-    if (std::exchange(first, false)) books_->TellOfEarlierFrees(account);
-    books_->MakeRoom(account);
-    account.Grow(bytes, clock.Now());
-    account.Poll();
-    return clock.Now() + Millis(1);
-  };
-  return account.ReserveBefore(bytes, clock, deadline, nullptr, look);
+quota::Grant Process::RoomOn::Reserve(quota::Account&, uint64_t bytes) {
+  const base::NoCancel whole;  // others' pools are in its hands
+  device::VirtualDevice::Request request{.bytes = bytes, .wait = waits()};
+  if (request.wait) request.deadline = process->Now() + process->over_quota_wait_;
+  return process->shares_[static_cast<size_t>(ordinal)].load()->Reserve(request);
 }
 
 device::VirtualDevice* Process::ShareOf(int ordinal) {

@@ -102,13 +102,13 @@ class Process {
   // Nothing: the driver does not show it to this process.
   std::optional<OfGpu> FindGpu(const std::string& uuid);
   Time Now() const { return runtime_->clock().Now(); }
-  // Who pays for memory: a share that was found. The quota's refusal is waited out for as long as the environment says.
+  // Who pays for memory: a share that was found.
   books::Payer PayerOf(const Found& found) {
     return {.account = &found.share->account(),
-            .owner = found.share->slot(),
+            .owner = device::Runtime::kNobody,
             .context = found.context,
             .device = found.device,
-            .wait = over_quota_wait_ > Nanos(0) ? &wait_for_room_ : nullptr};
+            .room = &rooms_[static_cast<size_t>(found.share->gpu().ordinal())]};
   }
   // When it became a tenant.
   Time since() const { return since_; }
@@ -120,7 +120,13 @@ class Process {
   device::VirtualDevice* ShareOf(int ordinal);
   Found ShareOf(CUcontext current);
   std::vector<OfGpu> Gpus();  // by ordinal, without shares
-  quota::Grant WaitForRoom(quota::Account& account, uint64_t bytes);
+  // Room in the share on a GPU, waited for as long as the environment says.
+  struct RoomOn final : books::Room {
+    quota::Grant Reserve(quota::Account& account, uint64_t bytes) override;
+    bool waits() const override { return process->over_quota_wait_ > Nanos(0); }
+    Process* process = nullptr;
+    int ordinal = -1;
+  };
   // Where a thread was last.
   struct Seen {
     CUcontext context = nullptr;
@@ -138,26 +144,19 @@ class Process {
 
   std::shared_ptr<device::Runtime> runtime_;
   const driver::Table* driver_ = nullptr;
-  std::unique_ptr<books::Books> books_;
+  books::Books* books_ = nullptr;  // the runtime's
   std::unique_ptr<work::Calls> calls_;
   work::Gates gates_;
   std::atomic<uint64_t> epoch_{1};
   bool several_gpus_ = false;
   Time since_{};
   Nanos over_quota_wait_{0};
-  struct Waits {
-    Process* process;
-    quota::Grant operator()(quota::Account& account, uint64_t bytes) const {
-      return process->WaitForRoom(account, bytes);
-    }
-  };
-  const Waits waits_{this};
-  const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t)> wait_for_room_{waits_};
   base::Mutex gpus_mutex_;
   std::vector<OfGpu> gpus_ ABSL_GUARDED_BY(gpus_mutex_);  // empty: not asked for yet
 
   static constexpr int kMostGpus = work::Gates::kDevices;
   std::array<std::atomic<device::VirtualDevice*>, kMostGpus> shares_{};
+  std::array<RoomOn, kMostGpus> rooms_;
 };
 
 // Runs `call` as C code may be run: what it throws is out of memory. In a forked child the answer is the driver's own.

@@ -31,6 +31,20 @@ constexpr uint64_t kLimit = 64 * kMiB;
     EXPECT_TRUE(status_.ok()) << status_;        \
   } while (false)
 
+// Room that `how(account, bytes)` makes, or waits for.
+template <typename How>
+class RoomBy final : public Room {
+ public:
+  explicit RoomBy(const How& how) : how_(how) {}
+  quota::Grant Reserve(quota::Account& account, uint64_t bytes) override {
+    return how_(account, bytes);
+  }
+  bool waits() const override { return true; }
+
+ private:
+  const How& how_;
+};
+
 class BooksTest : public ::testing::Test {
  protected:
   explicit BooksTest(const char* clock = "virtual", int devices = 1, uint64_t granule = kGranule)

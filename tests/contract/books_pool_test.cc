@@ -310,9 +310,9 @@ TEST_F(BooksPool, WhoWaitsIsToldWhenMemoryIsFree) {
             return kNever;
           });
         };
-        const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t)> waits = wait;
+        RoomBy waits(wait);
         Payer patient = payer();
-        patient.wait = &waits;
+        patient.room = &waits;
         CUdeviceptr mine = 0;
         EXPECT_TRUE(books_->MemAlloc(patient, &mine, 40 * kMiB).ok())
             << in_pool << how << looks << sim_->calls("cuLaunchHostFunc");
@@ -357,9 +357,9 @@ TEST_F(BooksPool, WhoeverWaitsKeepsNoIdleMemoryFromOthers) {
     ++seen;
     return quota::Grant{};
   };
-  const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t)> waits = wait;
+  RoomBy waits(wait);
   Payer patient = payer();
-  patient.wait = &waits;
+  patient.room = &waits;
   CUdeviceptr held = 0;
   ASSERT_TRUE(books_->MemAlloc(payer(), &held, kLimit / 16).ok());
   const Answer answer =

@@ -130,9 +130,9 @@ TEST_P(BooksContract, AWaiterIsAskedOnlyWhenTheQuotaRefuses) {
     account.SetLimit(2 * kLimit);
     return account.Reserve(bytes);
   };
-  const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t)> waits = wait;
+  RoomBy waits(wait);
   Payer payer = this->payer();
-  payer.wait = &waits;
+  payer.room = &waits;
   EXPECT_TRUE(GetParam().take(*books_, payer, kLimit - 8 * kMiB, stream_, &things[0]).ok());
   EXPECT_EQ(asked, 0);
   EXPECT_TRUE(GetParam().take(*books_, payer, 10 * kMiB, stream_, &things[1]).ok());

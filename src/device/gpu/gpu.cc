@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "books/books.h"
 #include "device/memory/driver_pool.h"
 #include "device/memory/memory_pool.h"
 #include "device/process/runtime.h"
@@ -35,6 +36,7 @@ absl::StatusOr<std::shared_ptr<Gpu>> Gpu::Open(std::shared_ptr<Runtime> runtime,
 }
 
 absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
+  GPUSHARE_ASSIGN_OR_RETURN(number_, runtime_->Enlist(this));
   GPUSHARE_ASSIGN_OR_RETURN(info_, driver_.Describe(ordinal_));
   gate::EngineOptions options;
   options.sm_count = std::max(info_.sm_count, 1);
@@ -169,17 +171,20 @@ Gpu::~Gpu() {
       left.assign(retired_.begin(), retired_.end());
     }
     for (VirtualDevice* device : left) {
-      for (const auto& [pointer, allocation] : pointers_.TakeAllOf(&device->account())) {
+      // The last of it may end the device.
+      auto taken = runtime_->books().TakeAllOf(&device->account());
+      auto pooled = pooled_.TakeAllOf(&device->account());
+      for (const auto& [pointer, allocation] : taken) {
         if (abandoned) {
-          if (allocation.kind != quota::Kind::kPool) bytes_left += allocation.bytes;
+          bytes_left += allocation.bytes;
         } else {
           static_cast<void>(driver_.MemFree(pointer));
         }
-        if (allocation.kind == quota::Kind::kPool) {
-          device->Unhold();  // the pool is charged, below
-        } else {
-          device->Abandon(allocation.bytes);
-        }
+        device->Abandon(allocation.bytes);
+      }
+      for (const auto& [pointer, allocation] : pooled) {
+        if (!abandoned) static_cast<void>(driver_.MemFree(pointer));
+        device->Unhold();  // the pool is charged, below
       }
     }
     for (const std::shared_ptr<DriverPool>& pool : DriverPools()) {
@@ -197,6 +202,7 @@ Gpu::~Gpu() {
     session_->SetHolder(nullptr, bytes_left);
     session_->Leave();
   }
+  if (number_ != 0) runtime_->Strike(number_);
   for (std::atomic<Chunk*>& chunk : slots_) delete[] chunk.load();
   ContextScope::Forget(site_);
   if (context() != nullptr && !abandoned) {

@@ -30,6 +30,7 @@
 #include "client/gpu_session.h"
 #include "device/gpu/context_scope.h"
 #include "device/gpu/unfinished.h"
+#include "device/process/runtime.h"
 #include "device/share/admission.h"
 #include "device/share/partition.h"
 #include "device/share/placement.h"
@@ -52,7 +53,6 @@ namespace gpushare::device {
 class DriverPool;
 struct HeldLease;
 class MemoryPool;
-class Runtime;
 class Stream;
 class Tenant;
 class VirtualDevice;
@@ -83,7 +83,11 @@ class Gpu final : private quota::Source, private quota::Holder {
   bool Watch(const std::shared_ptr<gate::Watchdog>& watchdog);
   Partitions& partitions() { return *partitions_; }
   const std::shared_ptr<gate::Recorder>& recorder() const { return recorder_; }
-  quota::PointerTable& pointers() { return pointers_; }
+  // Of what lies in the driver's pools of virtual devices; all else is in the runtime's books.
+  quota::PointerTable& pooled() { return pooled_; }
+  bool has_driver_pools() const { return has_driver_pools_.load(std::memory_order_relaxed); }
+  // What the books know the virtual device in a slot by.
+  uint32_t OwnerIn(uint32_t slot) const { return number_ << Runtime::kSlotBits | slot; }
   gate::FootprintCache& footprints() { return footprints_; }
   gate::GraphParts& graph_parts() { return graph_parts_; }
   gate::GraphKernels& graph_kernels() { return graph_kernels_; }
@@ -174,7 +178,7 @@ class Gpu final : private quota::Source, private quota::Holder {
   void AddDriverPool(const std::shared_ptr<DriverPool>& pool);
   void RemoveDriverPool(const DriverPool* pool);
 
-  // Puts back the books' entry of an allocation that the driver would not free, unless the allocation is
+  // Puts back the entry of an allocation in a pool that the driver would not free, unless the allocation is
   // gone: another thread freed the same pointer, found no entry, since this one had taken it, and was
   // faster in the driver. False: it is gone.
   bool PutBack(driver::DevicePtr pointer, const quota::Allocation& allocation);
@@ -226,7 +230,9 @@ class Gpu final : private quota::Source, private quota::Holder {
   std::unique_ptr<gate::Engine> engine_;
   uint64_t capacity_ = 0, reserve_ = 0;
   std::shared_ptr<client::GpuSession> session_;
-  quota::PointerTable pointers_;
+  uint32_t number_ = 0;  // in the runtime; 0: none yet
+  quota::PointerTable pooled_;
+  std::atomic<bool> has_driver_pools_{false};
   gate::FootprintCache footprints_;
   gate::GraphParts graph_parts_;
   gate::GraphKernels graph_kernels_;

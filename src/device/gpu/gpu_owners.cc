@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "books/books.h"
 #include "device/gpu/gpu.h"
 #include "device/memory/driver_pool.h"
 #include "device/memory/memory_pool.h"
@@ -41,7 +42,17 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> Gpu::Resolve(driver::Stream strea
 absl::StatusOr<uint64_t> Gpu::FindPointer(driver::DevicePtr pointer,
                                           std::shared_ptr<VirtualDevice>* owner) const {
   quota::Allocation allocation;
-  if (!pointers_.Find(pointer, &allocation)) {
+  bool known = runtime_->books().Find(pointer, &allocation);
+  uint32_t slot = allocation.device;
+  if (known) {
+    known =
+        slot >> Runtime::kSlotBits == number_;  // else it is on another GPU, or the program's own
+    slot &= (1u << Runtime::kSlotBits) - 1;
+  } else {
+    known = pooled_.Find(pointer, &allocation);
+    slot = allocation.device;
+  }
+  if (!known) {
     const std::shared_ptr<MemoryPool> pool = PoolAt(pointer);
     const uint64_t bytes = pool == nullptr ? 0 : pool->SizeOf(pointer);
     if (bytes == 0) {
@@ -56,7 +67,7 @@ absl::StatusOr<uint64_t> Gpu::FindPointer(driver::DevicePtr pointer,
   }
   // Under the lock whoever is in a slot exists; it may be another one by now.
   base::MutexLock lock(&mutex_);
-  VirtualDevice* const device = InSlot(allocation.device);
+  VirtualDevice* const device = InSlot(slot);
   if (device != nullptr && &device->account() == allocation.account) {
     *owner = device->weak_from_this().lock();
   }
@@ -122,6 +133,7 @@ std::shared_ptr<MemoryPool> Gpu::PoolAt(driver::DevicePtr pointer) const {
 void Gpu::AddDriverPool(const std::shared_ptr<DriverPool>& pool) {
   base::MutexLock lock(&mutex_);
   driver_pools_[pool.get()] = pool;
+  has_driver_pools_.store(true, std::memory_order_relaxed);
 }
 
 void Gpu::RemoveDriverPool(const DriverPool* pool) {
@@ -151,12 +163,11 @@ bool Gpu::PutBack(driver::DevicePtr pointer, const quota::Allocation& allocation
   const driver::Result found = driver_.AddressRange(&base, &bytes, pointer);
   if (found == driver::Result::kInvalidValue || found == driver::Result::kNotFound) return false;
   quota::Allocation newer;
-  if (pointers_.Insert(pointer, allocation, &newer) !=
-      quota::PointerTable::InsertResult::kReplaced) {
+  if (pooled_.Insert(pointer, allocation, &newer) != quota::PointerTable::InsertResult::kReplaced) {
     return true;
   }
   // The address is somebody's again already.
-  static_cast<void>(pointers_.Insert(pointer, newer));
+  static_cast<void>(pooled_.Insert(pointer, newer));
   return false;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "books/books.h"
 #include "device/memory/driver_pool.h"
 
 namespace gpushare::device {
@@ -197,11 +198,14 @@ absl::Status DriverPool::List(driver::DevicePtr pointer, uint64_t bytes, const M
   }
   const quota::Allocation entry{bytes, &device_.account(), quota::Kind::kPool, device_.slot()};
   quota::Allocation replaced;
-  switch (gpu_.pointers().Insert(pointer, entry, &replaced)) {
+  // The driver gave the address out again: what was there ended past us, with its context.
+  books::Books& books = gpu_.runtime()->books();
+  if (books.Take(pointer, &replaced)) books.Gone(replaced);
+  switch (gpu_.pooled().Insert(pointer, entry, &replaced)) {
     case quota::PointerTable::InsertResult::kInserted:
       break;
     case quota::PointerTable::InsertResult::kReplaced:
-      gpu_.InSlot(replaced.device)->Lost(replaced);
+      gpu_.InSlot(replaced.device)->driver_pool()->Ended();
       break;
     case quota::PointerTable::InsertResult::kNoMemory:
       return no_memory;

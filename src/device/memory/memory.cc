@@ -9,11 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_payloads.h"
+#include "books/books.h"
 #include "device/abi/last_error.h"
 #include "device/memory/driver_pool.h"
 #include "device/memory/memory_pool.h"
 #include "device/process/runtime.h"
 #include "device/share/virtual_device.h"
+#include "driver/relaxed_capture.h"
 #include "spec/text.h"
 
 namespace gpushare::device {
@@ -42,6 +44,10 @@ uint64_t VirtualDevice::ReclaimingMemory() const {
 }
 
 namespace {
+
+absl::Status NoBytes() {
+  return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
+}
 
 // Two sizes of which the first is more than the second, in such digits that one sees it.
 std::string MoreThan(uint64_t more, uint64_t less) {
@@ -119,6 +125,13 @@ std::vector<std::shared_ptr<MemoryPool>> VirtualDevice::memory_pools() const {
 }
 
 void VirtualDevice::TrimPools(uint64_t bytes, std::optional<Time> began) {
+  // What its program has idle in the driver's pools and in graphs.
+  const driver::RelaxedCapture relaxed(raw_gpu_->driver());
+  const uint64_t before = account_->charged();
+  raw_gpu_->runtime()->books().MakeRoom(*account_);
+  const uint64_t idle = before - std::min(before, account_->charged());
+  if (idle >= bytes) return;
+  bytes -= idle;
   for (const std::shared_ptr<MemoryPool>& pool : memory_pools()) {
     const uint64_t given = pool->Trim(bytes, began);
     if (given >= bytes) return;
@@ -128,6 +141,7 @@ void VirtualDevice::TrimPools(uint64_t bytes, std::optional<Time> began) {
 }
 
 void VirtualDevice::TellOfFreed() {
+  raw_gpu_->runtime()->books().TellOfEarlierFrees(*account_);
   for (const std::shared_ptr<MemoryPool>& pool : memory_pools()) pool->TellOfFreed();
   if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->TellOfFreed();
 }
@@ -171,9 +185,7 @@ quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked, std::optiona
   uint64_t free_bytes = 0, total = 0;
   Memory(&free_bytes, &total);
   if (bytes > total) return demand;
-  if (free_bytes < bytes && has_pools_.load(std::memory_order_relaxed)) {
-    TrimPools(bytes - free_bytes, began);
-  }
+  if (free_bytes < bytes) TrimPools(bytes - free_bytes, began);
   if (account.parent() != nullptr) {
     if (account.parent()->Room() < bytes) raw_gpu_->TrimUnpromised(*this, bytes, began);
   } else if (promised) {
@@ -230,34 +242,36 @@ bool VirtualDevice::AskBack(uint64_t bytes) const {
 }
 
 absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
+  if (request.bytes == 0) return NoBytes();
+  const quota::Grant grant = Reserve(request);
+  return grant ? TakeReserved(request.bytes) : Refuse(request, grant.left);
+}
+
+quota::Grant VirtualDevice::Reserve(const Request& request) {
   const uint64_t bytes = request.bytes;
-  if (bytes == 0) {
-    return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
-  }
   Asked asked;
   if (!request.wait) {
     const quota::Demand demand = MakeRoom(bytes, &asked);
     const quota::Grant grant = account_->TryReserve(bytes);
     if (!grant) account_->CountDenied();
-    return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
+    return grant;
   }
   // What is freed in pools comes through its stream; of foreign streams nobody tells.
   const auto ticket = std::make_shared<quota::Ticket>();
   asked.place = ticket.get();
   const auto look = [&] {
-    if (request.AskCalledOff(gpu_->clock().Now())) {
-      static_cast<void>(account_->CallAway(ticket, gpu_->clock()));
+    if (request.AskCalledOff(raw_gpu_->clock().Now())) {
+      static_cast<void>(account_->CallAway(ticket, raw_gpu_->clock()));
     }
     if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(UINT64_MAX);
     static_cast<void>(MakeRoom(bytes, &asked));
     account_->Poll();
-    return gpu_->clock().Now() + kPoolLook;
+    return raw_gpu_->clock().Now() + kPoolLook;
   };
   const quota::Grant grant =
-      account_->ReserveBefore(bytes, gpu_->clock(), request.deadline, ticket, look);
-  if (grant) return TakeReserved(bytes);
-  if (!request.CalledOff()) account_->CountDenied();
-  return Refuse(request, grant.left);
+      account_->ReserveBefore(bytes, raw_gpu_->clock(), request.deadline, ticket, look);
+  if (!grant && !request.CalledOff()) account_->CountDenied();
+  return grant;
 }
 
 absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left, uint64_t growth) {
@@ -295,7 +309,6 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::TakeReserved(uint64_t bytes) {
     if (!current.ok()) return current.status();
     return DeviceFull(bytes, result, "cuMemAlloc");
   }
-  gpu_->pointers().Prefetch(pointer);  // for who lists it
   account_->Commit(bytes);
   Hold();
   RecordMemory();
@@ -303,21 +316,39 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::TakeReserved(uint64_t bytes) {
 }
 
 absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request) {
-  GPUSHARE_ASSIGN_OR_RETURN(const driver::DevicePtr pointer, Take(request));
-  quota::Allocation replaced;
-  const quota::Allocation entry{request.bytes, account_, quota::Kind::kDirect, seat_.slot};
-  switch (gpu_->pointers().Insert(pointer, entry, &replaced)) {
-    case quota::PointerTable::InsertResult::kInserted:
-      break;
-    case quota::PointerTable::InsertResult::kReplaced:
-      // The driver gave the address out again: the old allocation ended past us, with its context.
-      gpu_->InSlot(replaced.device)->Lost(replaced);
-      break;
-    case quota::PointerTable::InsertResult::kNoMemory:
-      static_cast<void>(Give(pointer, request.bytes, /*waits=*/false));
-      return absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
+  if (request.bytes == 0) return NoBytes();
+  struct RoomFor final : books::Room {
+    RoomFor(VirtualDevice& d, const Request& r) : device(d), request(r) {}
+    quota::Grant Reserve(quota::Account&, uint64_t bytes) override {
+      request.bytes = bytes;
+      return device.Reserve(request);
+    }
+    bool waits() const override { return request.wait; }
+    VirtualDevice& device;
+    Request request;
+  };
+  RoomFor room(*this, request);
+  const ContextScope current(site());
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  Hold();
+  driver::DevicePtr pointer = 0;
+  const books::Answer answer = raw_gpu_->runtime()->books().MemAlloc(
+      {.account = account_, .owner = owner(), .context = site().context, .room = &room}, &pointer,
+      request.bytes);
+  if (answer.ok()) {
+    quota::Allocation stale;
+    if (raw_gpu_->has_driver_pools() && raw_gpu_->pooled().Take(pointer, &stale)) [[unlikely]] {
+      raw_gpu_->InSlot(stale.device)->driver_pool()->Ended();  // past us, with its context
+    }
+    RecordMemory();
+    return pointer;
   }
-  return pointer;
+  Unhold();  // not the last: the caller's is there
+  if (answer.at_quota) return Refuse(request, answer.left);
+  if (answer.no_host_memory) {
+    return absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
+  }
+  return DeviceFull(request.bytes, static_cast<driver::Result>(answer.result), "cuMemAlloc");
 }
 
 namespace {
@@ -331,41 +362,41 @@ driver::Result FreeOnDevice(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr p
   return result;
 }
 
-// Credits what the driver has freed. A context that is lost has taken its memory along; else what the driver
-// would not free stays charged, and in the books for when the GPU is closed. `put_back`: it does.
-absl::Status Settle(Gpu& gpu, driver::DevicePtr pointer, const quota::Allocation& allocation,
-                    driver::Result freed, bool* put_back) {
-  const absl::Status status = driver::ToStatus(freed, "cuMemFree");
-  *put_back = !status.ok() && status.code() != absl::StatusCode::kAborted &&
-              gpu.PutBack(pointer, allocation);
-  if (!*put_back) gpu.InSlot(allocation.device)->Credit(allocation.bytes);
-  return status;
-}
-
-// Frees what is in the books no more, in the context that it is of.
+// Frees what was taken from the books, in the context that it is of; what the driver would not free stays charged, and
+// is in the books again, for when its context ends or the GPU is closed.
 absl::Status FreeTaken(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
                        const quota::Allocation& allocation, ContextScope::Mode mode) {
-  VirtualDevice& owner = *gpu.InSlot(allocation.device);
+  books::Books& books = gpu.runtime()->books();
+  VirtualDevice* const owner = gpu.runtime()->FindOwner(allocation.device);
+  if (owner != nullptr && (allocation.device ^ gpu.OwnerIn(0)) >> Runtime::kSlotBits != 0) {
+    caller = nullptr;  // it waits for another GPU
+  }
   const auto free = [&] {
-    const ContextScope current(owner.site(), mode);
-    return current.ok() ? FreeOnDevice(gpu, caller, pointer) : driver::Result::kInvalidContext;
+    const ContextScope current(owner != nullptr ? owner->site() : gpu.site(), mode);
+    const auto call = [&] {
+      const driver::Result freed =
+          current.ok() ? FreeOnDevice(gpu, caller, pointer) : driver::Result::kInvalidContext;
+      return static_cast<decltype(books::Answer::result)>(freed);
+    };
+    const absl::Status status = driver::ToStatus(
+        static_cast<driver::Result>(books.FreeTaken(pointer, allocation, call)), "cuMemFree");
+    // A context that is lost takes its memory along.
+    quota::Allocation lost;
+    if (absl::IsAborted(status) && books.Take(pointer, &lost)) books.Gone(lost);
+    return status;
   };
-  bool put_back = false;
-  ContextDoor* const door = owner.door();
-  if (door == nullptr) return Settle(gpu, pointer, allocation, free(), &put_back);
+  ContextDoor* const door = owner == nullptr ? nullptr : owner->door();
+  if (door == nullptr) return free();
   // Whoever ends the context finds in the books what visitors have put back, unless it did not wait for them.
   ContextDoor::Visit visit(*door);
   if (visit.inside()) {
-    const driver::Result freed = free();
-    if (freed == driver::Result::kSuccess || !door->late()) {
-      const absl::Status status = Settle(gpu, pointer, allocation, freed, &put_back);
-      quota::Allocation again;
-      if (!put_back || !door->late() || !gpu.pointers().Take(pointer, &again)) return status;
-    }
+    const absl::Status status = free();
+    quota::Allocation again;
+    if (status.ok() || !door->late() || !books.Take(pointer, &again)) return status;
     visit.Leave();
   }
   door->AwaitEnd();
-  owner.Credit(allocation.bytes);
+  books.Gone(allocation);
   return absl::OkStatus();
 }
 
@@ -373,21 +404,14 @@ absl::Status FreeTaken(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointe
 
 absl::Status VirtualDevice::Give(driver::DevicePtr pointer, uint64_t bytes, bool waits) {
   return FreeTaken(*raw_gpu_, waits ? this : nullptr, pointer,
-                   {bytes, account_, quota::Kind::kDirect, seat_.slot}, ContextScope::Mode::kAsk);
+                   {bytes, account_, quota::Kind::kDirect, owner(),
+                    raw_gpu_->runtime()->books().TagOf(site().context)},
+                   ContextScope::Mode::kAsk);
 }
 
-void VirtualDevice::Credit(uint64_t bytes) {
-  account_->Release(bytes);
+void VirtualDevice::Credited() {
   RecordMemory();
   Unhold();
-}
-
-void VirtualDevice::Lost(const quota::Allocation& allocation) {
-  if (allocation.kind == quota::Kind::kPool) {
-    driver_pool()->Ended();  // the pool is charged, and knows what it has
-  } else {
-    Credit(allocation.bytes);
-  }
 }
 
 void VirtualDevice::Abandon(uint64_t bytes) {
@@ -401,26 +425,24 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   const ContextScope current(gpu);
   GPUSHARE_RETURN_IF_ERROR(current.status());
   quota::Allocation allocation;
-  const bool ours = gpu.pointers().Take(pointer, &allocation);
-  if (!ours) {
-    if (const std::shared_ptr<MemoryPool> pool = gpu.PoolAt(pointer)) {
-      return FreeInPool(*pool, pointer, order);
-    }
-    // The driver would free what belongs to another GPU, and that one's books would not know.
-    for (const std::shared_ptr<Gpu>& other : gpu.runtime()->OpenGpus()) {
-      if (other.get() != &gpu &&
-          (other->pointers().Find(pointer, &allocation) || other->PoolAt(pointer) != nullptr)) {
-        return FreePointer(*other, nullptr, pointer);
-      }
-    }
+  // No call of the driver where that is the context already.
+  if (gpu.runtime()->books().Take(pointer, &allocation)) {
+    return FreeTaken(gpu, caller, pointer, allocation, ContextScope::Mode::kTrust);
   }
-  if (ours && allocation.kind == quota::Kind::kPool) {
+  if (gpu.has_driver_pools() && gpu.pooled().Take(pointer, &allocation)) {
     const std::shared_ptr<DriverPool> pool = gpu.InSlot(allocation.device)->driver_pool();
     return pool->FreeTaken(pointer, allocation, order);
   }
-  // No call of the driver where that is the context already.
-  constexpr auto kTrust = ContextScope::Mode::kTrust;
-  if (ours) return FreeTaken(gpu, caller, pointer, allocation, kTrust);
+  if (const std::shared_ptr<MemoryPool> pool = gpu.PoolAt(pointer)) {
+    return FreeInPool(*pool, pointer, order);
+  }
+  // The driver would free what belongs to another GPU, and that one's pools would not know.
+  for (const std::shared_ptr<Gpu>& other : gpu.runtime()->OpenGpus()) {
+    if (other.get() != &gpu &&
+        (other->pooled().Find(pointer, &allocation) || other->PoolAt(pointer) != nullptr)) {
+      return FreePointer(*other, nullptr, pointer);
+    }
+  }
   const driver::Result freed = FreeOnDevice(gpu, caller, pointer);
   const absl::Status status = driver::ToStatus(freed, "cuMemFree");
   if (status.ok()) return status;

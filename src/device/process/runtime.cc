@@ -12,6 +12,7 @@
 #include "base/clock_lock.h"
 #include "base/env.h"
 #include "base/status_macros.h"
+#include "books/books.h"
 #include "device/gpu/gpu.h"
 #include "device/gpu/surroundings.h"
 #include "device/process/tenant.h"
@@ -99,7 +100,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_
   driver::OpenOptions open;
   if (options.driver != nullptr) open.path = options.driver;
   if (options.simulation != nullptr) open.simulation = options.simulation;
-  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open(options, open));
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open(options, open, {}));
   BrokerOptions broker = BrokerFrom(options);
   if (broker.socket.empty()) return runtime;
   runtime->broker_ = std::make_unique<BrokerShares>(std::move(broker));
@@ -116,11 +117,12 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_handle,
                                                                   const char* driver_path,
                                                                   BrokerOptions broker,
+                                                                  books::Options books,
                                                                   const ShareOn& share_on) {
   driver::OpenOptions open;
   open.handle = driver_handle;
   open.path = driver_path;
-  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open({}, open));
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open({}, open, std::move(books)));
   runtime->of_process_ = true;
   if (!broker.socket.empty()) runtime->broker_ = std::make_unique<BrokerShares>(std::move(broker));
   for (int ordinal = 0; ordinal < runtime->gpu_count_; ++ordinal) {
@@ -175,11 +177,16 @@ absl::Status Runtime::CheckSame(const gpushare_runtime_options& options) const {
 }
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Open(const gpushare_runtime_options& options,
-                                                       const driver::OpenOptions& open) {
+                                                       const driver::OpenOptions& open,
+                                                       books::Options books) {
   const std::shared_ptr<Runtime> runtime(new Runtime);
   GPUSHARE_ASSIGN_OR_RETURN(runtime->reserve_, ReserveFrom(options));
   runtime->reserve_source_ = options.memory_reserve != 0 ? "memory_reserve" : kReserveVariable;
   GPUSHARE_ASSIGN_OR_RETURN(runtime->driver_, driver::Driver::Open(open));
+  books.clock = &runtime->clock();
+  runtime->books_ = std::make_unique<books::Books>(
+      runtime->driver_->table(),
+      [of = runtime.get()](uint32_t owner, uint64_t) { of->Credited(owner); }, books);
   GPUSHARE_ASSIGN_OR_RETURN(runtime->gpu_count_, runtime->driver_->DeviceCount());
   runtime->default_spec_.struct_size = sizeof(gpushare_spec);
   runtime->default_tenant_ = std::make_shared<Tenant>(kDefaultTenant, GPUSHARE_PRIORITY_UNSET,
@@ -187,6 +194,32 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Open(const gpushare_runtime_op
   base::MutexLock lock(&runtime->mutex_);
   runtime->tenants_[kDefaultTenant] = runtime->default_tenant_;
   return runtime;
+}
+
+Runtime::Runtime() = default;
+Runtime::~Runtime() = default;
+
+// ---- Whose memory was credited ----
+
+absl::StatusOr<uint32_t> Runtime::Enlist(Gpu* gpu) {
+  for (uint32_t number = 1; number < kMostOpen; ++number) {
+    Gpu* nobody = nullptr;
+    if (open_[number].compare_exchange_strong(nobody, gpu)) return number;
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("GPU: ", kMostOpen - 1, " are open already; close one"));
+}
+
+void Runtime::Strike(uint32_t number) { open_[number].store(nullptr); }
+
+VirtualDevice* Runtime::FindOwner(uint32_t owner) const {
+  if (owner == kNobody) return nullptr;
+  const Gpu* const gpu = open_[owner >> kSlotBits].load(std::memory_order_acquire);
+  return gpu->InSlot(owner & ((1u << kSlotBits) - 1));
+}
+
+void Runtime::Credited(uint32_t owner) const {
+  if (VirtualDevice* const device = FindOwner(owner)) device->Credited();
 }
 
 void Runtime::Close() {

@@ -6,6 +6,7 @@
 #ifndef GPUSHARE_DEVICE_PROCESS_RUNTIME_H_
 #define GPUSHARE_DEVICE_PROCESS_RUNTIME_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -25,6 +26,11 @@
 #include "device/process/broker_share.h"
 #include "driver/driver.h"
 #include "gpushare/c/gpushare.h"
+
+namespace gpushare::books {
+class Books;
+struct Options;
+}  // namespace gpushare::books
 
 namespace gpushare::device {
 
@@ -50,7 +56,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   static absl::StatusOr<std::shared_ptr<Runtime>> CreateOfProcess(void* driver_handle,
                                                                   const char* driver_path,
                                                                   BrokerOptions broker,
+                                                                  books::Options books,
                                                                   const ShareOn& share_on);
+  ~Runtime();
   // The quota that such a share comes to on a GPU with `total` memory that is not open, as DefaultMemory() has it for
   // one that is; nothing: none. `pci_id`: where it is, "" for nobody knows.
   static absl::StatusOr<std::optional<uint64_t>> MemoryOfShare(const Share& share, int ordinal,
@@ -61,6 +69,15 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   const driver::Driver& driver() const { return *driver_; }
   base::Clock& clock() const { return driver_->clock(); }
+  // The memory that is charged in this process, by whichever face it was asked for.
+  books::Books& books() const { return *books_; }
+  // The books tell the owner of what is credited by a number: of its GPU here, and its slot there.
+  static constexpr int kSlotBits = 20;
+  static constexpr uint32_t kNobody = 0;  // of what a program takes that knows nothing of gpushare
+  VirtualDevice* FindOwner(uint32_t owner) const;  // which has memory; null: nobody
+  // A number for `gpu`, for as long as it is open. ResourceExhausted: so many are.
+  absl::StatusOr<uint32_t> Enlist(Gpu* gpu);
+  void Strike(uint32_t number);
   int gpu_count() const { return gpu_count_; }
   // How much memory of a GPU can be promised, within the limits that others have set on this process: what MPS lets it have is
   // its own, of what the GPU or the cgroup has the reserve is never promised. InvalidArgument when that is more than
@@ -101,7 +118,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   absl::StatusOr<std::optional<uint64_t>> DefaultMemory(int ordinal) const;
 
  private:
-  Runtime() = default;
+  Runtime();
   // Of `asked`, or as it is without; `source` is the setting that asked for it.
   static absl::StatusOr<uint64_t> ReserveFor(std::optional<uint64_t> asked, const char* source,
                                              int ordinal, uint64_t memory_total);
@@ -113,11 +130,16 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   gpushare_spec DefaultSpec(int ordinal, uint64_t capacity) const;
   absl::StatusOr<Share> ShareOfBroker(int ordinal, const driver::Driver::DeviceInfo& info);
   static absl::StatusOr<std::shared_ptr<Runtime>> Open(const gpushare_runtime_options& options,
-                                                       const driver::OpenOptions& driver);
+                                                       const driver::OpenOptions& driver,
+                                                       books::Options books);
+  void Credited(uint32_t owner) const;
   // Whether `options` say nothing else than what this runtime of the process is.
   absl::Status CheckSame(const gpushare_runtime_options& options) const;
 
   std::unique_ptr<driver::Driver> driver_;
+  static constexpr size_t kMostOpen = size_t{1} << 10;
+  std::array<std::atomic<Gpu*>, kMostOpen> open_{};  // by number; 0 is nobody's
+  std::unique_ptr<books::Books> books_;
   int gpu_count_ = 0;
   std::optional<uint64_t> reserve_;
   const char* reserve_source_ = "";  // which setting gave it

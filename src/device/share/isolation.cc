@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "books/books.h"
 #include "device/memory/memory_pool.h"
 #include "device/share/virtual_device.h"
 #include "spec/text.h"
@@ -147,7 +148,7 @@ void VirtualDevice::EndContext() {
     if (pool == nullptr) continue;
     for (const uint64_t bytes : pool->Forget()) gone.push_back(bytes);
   }
-  for (const auto& [pointer, allocation] : raw_gpu_->pointers().TakeAllOf(account_)) {
+  for (const auto& [pointer, allocation] : raw_gpu_->runtime()->books().TakeAllOf(account_)) {
     gone.push_back(allocation.bytes);
   }
   ContextScope::Forget(own_site_);

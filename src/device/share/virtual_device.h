@@ -110,7 +110,11 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
       return wait && ((interrupt != nullptr && interrupt->Ask(now)) || CalledOff());
     }
   };
+  // By the books.
   absl::StatusOr<driver::DevicePtr> Allocate(const Request& request);
+  // Room for the request in the account, reserved: what is idle or lent is given up for it, or it waits in line. Else what
+  // was left; counted.
+  quota::Grant Reserve(const Request& request);
   // The same for who keeps books of its own: FreePointer() does not know what it takes. Each piece is a
   // reason for this object to exist.
   absl::StatusOr<driver::DevicePtr> Take(const Request& request);
@@ -162,10 +166,10 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   absl::StatusOr<std::shared_ptr<DriverPool>> StreamOrderedPool();
   std::shared_ptr<DriverPool> driver_pool() const;  // null: never asked for
   uint32_t slot() const { return seat_.slot; }
-  // The driver gave out an address again that was in the books: that allocation ended past us.
-  void Lost(const quota::Allocation& allocation);
-  // One allocation is gone, and no longer charged; the last may end this object.
-  void Credit(uint64_t bytes);
+  // What the books know this device by.
+  uint32_t owner() const { return raw_gpu_->OwnerIn(seat_.slot); }
+  // The books have credited an allocation of it; the last may end this object.
+  void Credited();
   // One reason more, and one less, to exist; the last may end this object.
   void Hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
   void Unhold();

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that is preloaded and uses the SDK: whichever face memory is asked of or given back to, the books are the same.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "driver/driver.h"
+#include "driver/symbols.h"
+#include "gpushare/allocator.h"
+#include "gpushare/gpu.h"
+#include "gpushare/runtime.h"
+#include "gpushare/tenant.h"
+#include "gpushare/virtual_device.h"
+#include "shim/attach_abi.h"
+#include "shim/hook.h"
+#include "shim/process.h"
+#include "tests/support/sim_control.h"
+
+namespace gpushare::shim {
+namespace {
+
+#define ASSERT_CU(call) ASSERT_EQ(CUDA_SUCCESS, (call))
+#define EXPECT_CU(call) EXPECT_EQ(CUDA_SUCCESS, (call))
+
+template <typename T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) {
+    ADD_FAILURE() << value.status();
+    std::abort();
+  }
+  return *std::move(value);
+}
+
+// The share of the process is 64 MiB, of a GPU of 4 GiB.
+class TwoFaces : public ::testing::Test {
+ protected:
+  static driver::Driver& Opened() {
+    static driver::Driver* const opened = [] {
+      setenv("GPUSHARE_SPEC", "memory=64MiB", 1);
+      setenv("GPUSHARE_OVER_QUOTA", "wait=100ms", 1);
+      setenv("GPUSHARE_SIM", "memory=4GiB,sms=100,clock=virtual,pool_granule=2MiB", 1);
+      auto made = driver::Driver::Open({.path = "sim"});
+      return made.ok() ? made->release() : nullptr;
+    }();
+    return *opened;
+  }
+  static bool Attached() {
+    static const bool attached = [] {
+      static std::vector<void*> functions;
+      void* const handle = dlopen(Opened().path().c_str(), RTLD_NOW | RTLD_NOLOAD);
+      if (handle == nullptr) return false;
+      for (const driver::Symbol& symbol : driver::Symbols()) {
+        functions.push_back(dlsym(handle, std::string(symbol.name).c_str()));
+      }
+      const gpushare_shim_driver about = {
+          GPUSHARE_SHIM_ABI_VERSION, 0, handle, Opened().path().c_str(), functions.data(), nullptr};
+      const gpushare_shim_hook* hooks = nullptr;
+      size_t count = 0;
+      return gpushare_shim_attach(&about, &hooks, &count) == 0;
+    }();
+    return attached;
+  }
+  template <typename Function>
+  static Function* Hook(const char* name) {
+    void* const hook = FindHook(name);
+    EXPECT_NE(hook, nullptr) << name;
+    return reinterpret_cast<Function*>(hook);
+  }
+
+  void SetUp() override {
+    sim_ = std::make_unique<gpushare::testing::SimControl>(Opened());
+    ASSERT_TRUE(Attached());
+    sim_->thread_enter("test");
+    const driver::Table& driver = Process::Get().driver();
+    ASSERT_CU(driver.DevicePrimaryCtxRetain(&context_, 0));
+    ASSERT_CU(driver.CtxPushCurrent(context_));
+    runtime_.emplace(Must(Runtime::Create()));
+    gpu_.emplace(Must(Gpu::Open(*runtime_)));
+    share_.emplace(Must(VirtualDevice::Resolve(*gpu_)));
+    alloc_ = Hook<CUresult(CUdeviceptr*, size_t)>("cuMemAlloc_v2");
+    free_ = Hook<CUresult(CUdeviceptr)>("cuMemFree_v2");
+  }
+  void TearDown() override {
+    EXPECT_EQ(Used(), 0u);
+    EXPECT_EQ(Must(share_->stats()).memory.allocations, 0u);
+    EXPECT_TRUE(Process::Get().books().CheckInvariants().ok());
+    share_.reset();
+    CUcontext popped = nullptr;
+    EXPECT_CU(Process::Get().driver().CtxPopCurrent(&popped));
+    sim_->thread_leave();
+  }
+  uint64_t Used() { return Must(share_->stats()).memory.used.count(); }
+
+  std::unique_ptr<gpushare::testing::SimControl> sim_;
+  CUcontext context_ = nullptr;
+  std::optional<Runtime> runtime_;
+  std::optional<Gpu> gpu_;
+  std::optional<VirtualDevice> share_;
+  CUresult (*alloc_)(CUdeviceptr*, size_t) = nullptr;
+  CUresult (*free_)(CUdeviceptr) = nullptr;
+};
+
+TEST_F(TwoFaces, WhatTheSdkAllocatedTheProgramFrees) {
+  const Allocator memory = Must(Allocator::Create(*share_));
+  const DevicePtr pointer = Must(memory.AllocateRaw(MiB(40)));
+  EXPECT_EQ(Used(), MiB(40).count());
+  EXPECT_CU(free_(pointer.value()));
+  EXPECT_EQ(Used(), 0u);
+  // It is there for either of them.
+  CUdeviceptr next = 0;
+  EXPECT_CU(alloc_(&next, MiB(60).count()));
+  EXPECT_CU(free_(next));
+}
+
+TEST_F(TwoFaces, WhatTheProgramAllocatedTheSdkFrees) {
+  const Allocator memory = Must(Allocator::Create(*share_));
+  CUdeviceptr pointer = 0;
+  ASSERT_CU(alloc_(&pointer, MiB(40).count()));
+  EXPECT_EQ(Used(), MiB(40).count());
+  EXPECT_TRUE(memory.Free(DevicePtr(pointer)).ok());
+  EXPECT_EQ(Used(), 0u);
+}
+
+TEST_F(TwoFaces, WhatLiesIdleInTheSdksPoolsIsTheProgramsAsWell) {
+  const Allocator pool =
+      Must(Allocator::Create(*share_, {.strategy = AllocationStrategy::kSuballocating}));
+  EXPECT_TRUE(pool.Free(Must(pool.AllocateRaw(MiB(40)))).ok());
+  EXPECT_GE(Used(), MiB(40).count());
+  CUdeviceptr pointer = 0;
+  ASSERT_CU(alloc_(&pointer, MiB(60).count()));
+  EXPECT_EQ(Must(share_->stats()).memory.denied, 0u);
+  EXPECT_CU(free_(pointer));
+}
+
+TEST_F(TwoFaces, WhatLiesIdleInTheProgramsPoolsIsTheSdksAsWell) {
+  const auto alloc_async = Hook<CUresult(CUdeviceptr*, size_t, CUstream)>("cuMemAllocAsync");
+  const auto free_async = Hook<CUresult(CUdeviceptr, CUstream)>("cuMemFreeAsync");
+  const auto threshold =
+      Hook<CUresult(CUmemoryPool, CUmemPool_attribute, void*)>("cuMemPoolSetAttribute");
+  CUmemoryPool pool = nullptr;
+  ASSERT_CU(Process::Get().driver().DeviceGetMemPool(&pool, 0));
+  uint64_t keep = UINT64_MAX;
+  ASSERT_CU(threshold(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+  CUdeviceptr pointer = 0;
+  ASSERT_CU(alloc_async(&pointer, MiB(40).count(), nullptr));
+  ASSERT_CU(free_async(pointer, nullptr));
+  ASSERT_CU(Process::Get().driver().StreamSynchronize(nullptr));
+  EXPECT_GE(Used(), MiB(40).count());
+  const Allocator memory = Must(Allocator::Create(*share_));
+  const auto got = memory.Allocate(MiB(60));
+  EXPECT_TRUE(got.ok()) << got.status();
+}
+
+// Who may wait comes behind those who do, whichever face they came by.
+TEST_F(TwoFaces, NobodyOvertakesWhoWaits) {
+  const Allocator memory = Must(Allocator::Create(*share_)),
+                  patient = Must(Allocator::Create(*share_, {.over_quota = OverQuota::kWait}));
+  const DevicePtr held = Must(memory.AllocateRaw(MiB(40)));
+  std::vector<std::string> served;
+  Thread first = Must(runtime_->StartThread("sdk", [&] {
+    const auto got = patient.Allocate(MiB(60));
+    EXPECT_TRUE(got.ok()) << got.status();
+    served.push_back("sdk");
+  }));
+  runtime_->SleepFor(absl::Milliseconds(1));
+  Thread second = Must(runtime_->StartThread("program", [&] {
+    ASSERT_CU(Process::Get().driver().CtxPushCurrent(context_));
+    CUdeviceptr pointer = 0;
+    EXPECT_CU(alloc_(&pointer, MiB(16).count()));  // there is room for it
+    served.push_back("program");
+    EXPECT_CU(free_(pointer));
+  }));
+  runtime_->SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(served.empty());
+  EXPECT_CU(free_(held.value()));
+  first.Join();
+  second.Join();
+  EXPECT_THAT(served, ::testing::ElementsAre("sdk", "program"));
+}
+
+}  // namespace
+}  // namespace gpushare::shim
