@@ -26,7 +26,7 @@ sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options) {
   made.slack = 2 * options.quantum;
   made.active_grace = Millis(2);
   made.anticipation = Micros(200);
-  made.high_grace = Micros(200);
+  made.high_grace = Pauses().grace();
   made.idle_budget_depth = Millis(4);
   made.high_waits = options.quantum;
   made.high_waits_foreseen = options.believed;
@@ -170,10 +170,10 @@ void TimeBook::Extend(Member& member, int64_t ns, Changed& changed) {
 }
 
 // What is used beyond what is charged is charged now.
-void TimeBook::Settle(Member& member, int64_t used, Time now) {
+void TimeBook::Settle(Member& member, int64_t used, Time now, Time ended) {
   if (used == 0) return;
   const int64_t settled = std::min(used, member.charged_ns);
-  arbiter_.Settle(member.tenant->id, member.phase, Nanos(settled), Nanos(used), 0, now);
+  arbiter_.Settle(member.tenant->id, member.phase, Nanos(settled), Nanos(used), 0, now, ended);
   CountBeyond(*member.tenant, used - settled, now);
   member.charged_ns -= settled;
   member.ahead_ns = std::min(member.ahead_ns, member.charged_ns);
@@ -327,9 +327,23 @@ void TimeBook::ReadBypass(Member& member, Time now) {
     member.phase = arbiter_.Charge(tenant.id, Nanos(more), now);
     member.charged_ns += more;
   }
-  Settle(member, used, now);
+  // It says itself when that was done: others are let in so much earlier. It can be no earlier than what was seen last.
+  const Time ended = std::clamp(Time(Nanos(usage.time_ended_ns.load(kRelaxed))),
+                                std::min(member.looked_at, now), now);
+  if (used > 0) bypassed_until_ = std::max(bypassed_until_, ended);
+  Settle(member, used, now, ended);
   KeepCharged(member, in_flight, now);
   SetWaiting(member, false, now);
+}
+
+// How long the high band pauses, and so from when on in a pause others are let in.
+void TimeBook::LearnPause(Time now) {
+  const bool bypassing = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+    return Bypasses(*member.tenant) && member.charged_ns > 0;
+  });
+  if (std::exchange(bypassing_, bypassing) || !bypassing || bypassed_until_ == Time{}) return;
+  pauses_.Add(now - bypassed_until_);
+  arbiter_.SetHighGrace(pauses_.grace());
 }
 
 void TimeBook::Lapse(Member& member, Time now) {
@@ -394,6 +408,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
       Lapse(member, now);
     }
   }
+  LearnPause(now);
   bool waits = false;
   Time passes = kNever;
   for (Tenant& tenant : tenants_) {

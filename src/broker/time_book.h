@@ -24,6 +24,7 @@
 
 #include "base/time.h"
 #include "broker/collective.h"
+#include "broker/pauses.h"
 #include "broker/seat.h"
 #include "broker/wait_histogram.h"
 #include "sched/arbiter.h"
@@ -109,7 +110,7 @@ class TimeBook {
 
  private:
   void Extend(Member& member, int64_t ns, Changed& changed);
-  void Settle(Member& member, int64_t used, Time now);
+  void Settle(Member& member, int64_t used, Time now, Time ended = kNever);
   void KeepCharged(Member& member, int64_t ns, Time now);
   void ChargeAhead(Member& member, int64_t in_flight, Time now);
   void CountHeld(Member& member, int64_t used, Time now);
@@ -121,6 +122,7 @@ class TimeBook {
   bool SetClosed(Member& member, bool closed, Changed& changed);
   void Read(Member& member, Time now, Changed& changed);
   void ReadBypass(Member& member, Time now);
+  void LearnPause(Time now);
   void Ask(Tenant& tenant, Time now);
   void Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed);
   std::optional<bool> LateInFlight(const Member& member, Time now) const;
@@ -135,7 +137,7 @@ class TimeBook {
   // What each is to go on with if the broker ends: of its tenant's guarantee and, by weight, of what nobody is
   // guaranteed.
   void PublishParts();
-  bool Bypasses(const Tenant& tenant) const {
+  static bool Bypasses(const Tenant& tenant) {
     return tenant.limits.band == sched::Band::kHigh && tenant.limits.cap >= 1;
   }
 
@@ -144,6 +146,10 @@ class TimeBook {
   std::list<Tenant> tenants_;
   std::map<sched::TenantId, Tenant*> by_id_;
   std::list<Member> members_;
+  // Of those that need no grant.
+  Pauses pauses_;
+  bool bypassing_ = false;            // one has something in flight
+  Time bypassed_until_{};             // when the last of it was done
   std::vector<sched::Grant> grants_;  // scratch
 };
 

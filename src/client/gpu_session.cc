@@ -94,6 +94,8 @@ gate::Supply::Answer GpuSession::Tell(const Report& of_engine, Time now) {
     usage.time_used_ns.store(told.used.count(), std::memory_order_relaxed);
     static_assert(kNever.time_since_epoch().count() == ipc::UsagePage::kGuess);
     usage.time_ends_ns.store(told.ends.time_since_epoch().count(), std::memory_order_relaxed);
+    usage.time_ended_ns.store(of_engine.ended.time_since_epoch().count(),
+                              std::memory_order_relaxed);
     usage.time_in_flight_ns.store(told.in_flight.count(), std::memory_order_release);
     usage.time_wanted_ns.store(told.wanted.count());
     usage.time_returned_ns.store(told.returned.count(), std::memory_order_release);

@@ -63,7 +63,9 @@ bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& repor
   waiting_ = waits;
   if (limits.bypass) {
     asking_ = false;
-    return std::exchange(busy_, busy) != busy;
+    // What waits at the gate has not begun: the broker sees what is in flight, and is called when it stands on the page.
+    const bool in_flight = report.outstanding > Nanos(0);
+    return std::exchange(busy_, in_flight) != in_flight;
   }
   busy_ = busy;
   bool ring = false;

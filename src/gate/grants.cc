@@ -260,6 +260,7 @@ bool Engine::Impl::MayHandOut(Time now) {
   report.charged = totals.charged;
   report.outstanding = totals.unsettled;
   report.ends = IsUnsure() ? kNever : totals.ends;
+  report.ended = measured_until;
   const Supply::Answer answer = options.supply->Tell(report, now);
   supply_bounded = answer.bounded;
   arbiter.SetBelow(answer.below);
@@ -293,6 +294,8 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
       tenant.page.wake.fetch_add(1, std::memory_order_release);
     }
   }
+  // Who needs no grant has others shut out by what it has in flight, which is more now.
+  if (!grants.empty() && options.supply != nullptr && !supply_bounded) MayHandOut(now);
   // A higher band began, or somebody waits for the device to drain: what was granted and not launched
   // comes back at once, and with it perhaps the turn of whoever waits.
   const auto revoked = [&](const TenantState& tenant) {
@@ -439,6 +442,10 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         }
         spent(launch, now);
         paid = false;
+        if (SilenceOf(tenant) < kSilence) {  // which begins here, not when the reconciler sees it
+          tenant.last_word = tenant.purse.Look();
+          tenant.last_change = now;
+        }
       } else if (supply_ended) {
         verdict = Verdict::kEnded;
         next = Next::kLeave;

@@ -182,6 +182,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
     stream.long_graphs_ns.store(kCalibrateAfterNs - 1, std::memory_order_relaxed);
   }
   const Nanos measured(static_cast<int64_t>(believed ? batch.predicted_ns : batch.used_ns));
+  measured_until = std::max(measured_until, std::min(HostTime(ended), now));
   arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
                  measured - Nanos(marker.accrued_ns), marker.commands, now, HostTime(ended));
   if (marker.passed) PassedDone(tenant, measured, now);
@@ -311,11 +312,11 @@ Time Engine::Impl::RevokeIdle(Time now, std::vector<Marker>& silent) {
     }
     const Nanos quiet = now - tenant.last_change;
     const bool credit = TenantPage::CreditOf(word) > 0;
-    if (credit && quiet >= options.arbiter.active_grace) TakeCredit(tenant, now);
+    const Nanos silence = SilenceOf(tenant);
+    if (credit && quiet >= std::min(options.arbiter.active_grace, silence)) TakeCredit(tenant, now);
     int unmarked = 0;
     for (const auto& stream : tenant.streams) unmarked += stream->live ? stream->unmarked : 0;
     const bool unseen = TenantPage::LaunchOf(word) != tenant.synced_launch;
-    const Nanos silence = SilenceOf(tenant);
     if ((unmarked > 0 || unseen) && quiet >= silence) {
       SyncLaunches(tenant, now, tenant.last_change);
       unmarked = CloseSilent(tenant, now, silent);
@@ -329,7 +330,7 @@ Time Engine::Impl::RevokeIdle(Time now, std::vector<Marker>& silent) {
       continue;
     }
     const bool open = unmarked > 0 || TenantPage::LaunchOf(word) != tenant.synced_launch;
-    next = std::min(next, tenant.last_change + (open && (silence < kSilence || !credit)
+    next = std::min(next, tenant.last_change + (silence < kSilence || (open && !credit)
                                                     ? silence
                                                     : options.arbiter.active_grace));
     ++i;

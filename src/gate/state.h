@@ -324,6 +324,7 @@ struct Engine::Impl {
   std::shared_ptr<Watchdog> watchdog ABSL_GUARDED_BY(mu);  // null: nobody wants to know
   std::vector<Incident> incidents ABSL_GUARDED_BY(mu);     // not told yet; the reconciler does
   Time last_completion ABSL_GUARDED_BY(mu){};              // when a marker was last seen completed
+  Time measured_until ABSL_GUARDED_BY(mu){};               // when what was settled last was done
   StreamGate* unsure ABSL_GUARDED_BY(mu) = nullptr;        // the first of those with unsure_since
 
   // Of whoever has no more than half of the time, over some 100 ms of what is measured: only the last one's end is known.

@@ -16,7 +16,8 @@ class Supply {
   // `outstanding` of it is not known to be done. `wanted` is what the command takes that waits first; 0: none waits.
   struct Report {
     Nanos charged{0}, outstanding{0}, wanted{0};
-    Time ends{};  // when `outstanding` is predicted to be done; kNever: there is a guess in it
+    Time ends{};   // when `outstanding` is predicted to be done; kNever: there is a guess in it
+    Time ended{};  // when the last of what has been measured was done
   };
   struct Answer {
     bool open = true;  // more may be handed out

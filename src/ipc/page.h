@@ -108,6 +108,9 @@ struct UsagePage {
   // The total bytes of copies made. If that exceeds the grant when the session ends, the tenant owes the rest. 0 from clients
   // that do not have the field.
   std::atomic<uint64_t> copy_used[2] = {};
+
+  // When the last command that is known to be done was, as measured, by CLOCK_MONOTONIC. Pages of before have it as 0.
+  std::atomic<int64_t> time_ended_ns{0};
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&

@@ -279,6 +279,8 @@ void Arbiter::SetWakeLatency(Nanos least) {
   state_->wake_latency = std::clamp(least, Nanos(0), state_->options.high_grace);
 }
 
+void Arbiter::SetHighGrace(Nanos grace) { state_->options.high_grace = std::max(grace, Nanos(0)); }
+
 void Arbiter::SetBelow(bool below) { state_->below = below; }
 
 double Arbiter::Entitled(TenantId tenant) const {

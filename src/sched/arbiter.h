@@ -147,6 +147,8 @@ class Arbiter {
   // one has closed is opened to it so much before the grace ends, and what it launches comes when that is over. What the
   // high band begins meanwhile takes the grant back.
   void SetWakeLatency(Nanos least);
+  // How long lower bands stay closed after the high one's last command, from now on (options.high_grace until then).
+  void SetHighGrace(Nanos grace);
   // Whether somebody else has a high band on this device: the bands of this arbiter have the window beside one then.
   void SetBelow(bool below);
   // The unspent rest of a grant comes back.

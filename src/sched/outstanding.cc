@@ -86,7 +86,10 @@ Nanos State::GatedOutstanding(Time when) const {
   if (when >= horizon + options.stale) return Nanos(0);
   if (awaited_at == now) return std::max(gated_outstanding, options.window);
   if (foreseen_at == now) return by_clock;
-  return std::max(by_clock, gated_outstanding - 2 * options.window);
+  // While others have the device the clock runs on, and who goes first waits for all that was begun by it: behind one command
+  // another may stand, by the clock.
+  const Nanos ahead = below && gated_commands > 1 ? options.high_band_window : 2 * options.window;
+  return std::max(by_clock, gated_outstanding - ahead);
 }
 
 // When GatedOutstanding will be below `level`, if nothing is settled before.

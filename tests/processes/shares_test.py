@@ -70,6 +70,45 @@ class Processes(Together):
                 self.assertAlmostEqual(a / 1000, 0.6, delta=0.01)
                 self.assertGreaterEqual(b / 1000, 0.3)
 
+    # A kernel of 0.1 ms now and then. Two changes of contexts of 100 us lie between two of them: the one to the service is
+    # within the time that this waits for its kernel, the one back is not. What others have in flight when it comes is two
+    # kernels at most.
+    def test_what_a_service_leaves_is_the_others(self):
+        service = """
+        period, took = {}, []
+        until(0)
+        begin = START
+        while now() < START + 500:
+            begin = max(begin + period, now())
+            sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((begin - now()) * 1e6))))
+            ok(launch(kernel, 0.1)); ok(d.cuCtxSynchronize())
+            # Until then nobody knows what its kernels take, and slices are divided.
+            if begin > START + 50: took.append(now() - begin)
+        print(json.dumps(sorted(took)))
+        """
+        for period in 0.6, 3:
+            with self.subTest(period=period):
+                took, other = self.together([("priority=high", service.format(period)), ("", "print(json.dumps(work(0.1, end=500)))")])
+                self.assertLess(took[len(took) // 2], 0.1 + 0.1 + 0.2)
+                self.assertLess(took[int(len(took) * .99)], 0.1 + 0.1 + 0.25)
+                # Less the grace of 30 us.
+                left = 1 - (sum(took) / len(took) + 0.03) / period
+                self.assertGreater(other / 500, 0.95 * left)
+
+    # Into less than two changes nothing fits, and the service is not made to wait for what would be nobody's.
+    def test_what_is_too_short_for_others_is_not_taken_from_a_service(self):
+        took, _ = self.together([("priority=high", """
+        took = []
+        until(0)
+        while now() < START + 200:
+            sim.gpushare_sim_spend(ctypes.c_uint64(150_000))
+            begin = now()
+            ok(launch(kernel, 0.1)); ok(d.cuCtxSynchronize())
+            took.append(now() - begin)
+        print(json.dumps(sorted(took)))
+        """), ("", "print(json.dumps(work(0.1)))")])
+        self.assertLess(took[int(len(took) * .8)], 0.12)
+
     def test_a_guarantee_and_a_program_that_waits_for_each(self):
         a, b = self.together([("guarantee=60%", "print(json.dumps(work(0.2, wait=True)))"),
                               ("", "print(json.dumps(work(1)))")])

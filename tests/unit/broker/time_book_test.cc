@@ -378,6 +378,68 @@ TEST(TimeBook, AHigherBandClosesTheLower) {
   EXPECT_GE(static_cast<double>(normal.ran_ns - before) / 5e8, 0.95);
 }
 
+// One that launches a command of 100 us, and then nothing for `pause`, so often; when the others were let in after the last.
+Nanos GraceAfter(int times, Nanos pause) {
+  Bench bench;
+  auto& high = bench.Start(bench.Tenant({.band = sched::Band::kHigh}));
+  auto& normal = bench.Start(bench.Tenant({}));
+  normal.pages.usage.time_wanted_ns = 100'000;
+  auto& usage = high.pages.usage;
+  const auto look = [&](Nanos after) {
+    bench.now += after;
+    bench.Look();
+    EXPECT_STREQ(bench.book.CheckInvariants(), nullptr);
+    return (normal.pages.limits.flags.load() & ipc::LimitsPage::kClosed) != 0;
+  };
+  for (int i = 0; i < times; ++i) {
+    usage.time_in_flight_ns = 100'000;
+    EXPECT_TRUE(look(Nanos(0)));
+    const Time ended = bench.now + Micros(100);
+    usage.time_in_flight_ns = 0;
+    usage.time_used_ns += 100'000;
+    usage.time_ended_ns = ended.time_since_epoch().count();
+    // Which is heard 20 us later.
+    EXPECT_TRUE(look(Micros(120)));
+    while (i == times - 1 && look(Micros(10))) {
+    }
+    if (i == times - 1) return bench.now - ended;
+    bench.now = ended + pause;
+  }
+  return Nanos(0);
+}
+
+TEST(TimeBook, ThePausesOfTheHighBandAreGivenAwayAsSoonAsThatPays) {
+  EXPECT_EQ(GraceAfter(1, Micros(500)), Micros(200));
+  EXPECT_EQ(GraceAfter(20, Micros(500)), Micros(30));
+  // One that two changes of contexts do not fit into is not.
+  EXPECT_GT(GraceAfter(20, Micros(180)), Micros(180));
+}
+
+// Of when it was done it is believed as far as that can be.
+TEST(TimeBook, WhenItWasDoneIsNoEarlierThanItWasSeenAtWork) {
+  for (const int64_t said : {INT64_MIN, int64_t{0}, INT64_MAX}) {
+    Bench bench;
+    auto& high = bench.Start(bench.Tenant({.band = sched::Band::kHigh}));
+    auto& normal = bench.Start(bench.Tenant({}));
+    high.pages.usage.time_in_flight_ns = 100'000;
+    bench.Look();
+    bench.now += Micros(100);
+    bench.Look();
+    high.pages.usage.time_in_flight_ns = 0;
+    high.pages.usage.time_used_ns = 100'000;
+    high.pages.usage.time_ended_ns = said;
+    bench.now += Micros(50);
+    bench.Look();
+    const Time seen = bench.now;
+    while (normal.pages.limits.flags.load() & ipc::LimitsPage::kClosed) {
+      bench.now += Micros(10);
+      bench.Look();
+    }
+    EXPECT_GE(bench.now, seen + Micros(150)) << said;
+    EXPECT_LE(bench.now, seen + Micros(200)) << said;
+  }
+}
+
 TEST(TimeBook, WhatACapOfTheHighBandLeavesIsSeenWhenItBegins) {
   Bench bench;
   auto& high = bench.Start(bench.Tenant({.cap = 0.6, .band = sched::Band::kHigh}));

@@ -208,8 +208,12 @@ TEST(TimeShare, HighPriorityNeedsNoGrantAndSaysWhenItIsBusy) {
   EXPECT_TRUE(idle.ring);
   EXPECT_TRUE(idle.answer.open);
   EXPECT_EQ(idle.used, Millis(2));
+  // A command at the gate has not begun: who is called for it would find nothing in flight.
+  EXPECT_FALSE(share.Tell(limits, Charged(Millis(2), Nanos(0), Micros(1)), kStart).ring);
+  EXPECT_TRUE(share.Tell(limits, Charged(Millis(3), Millis(1)), kStart).ring);
+  EXPECT_TRUE(share.Tell(limits, Charged(Millis(3)), kStart).ring);
   limits.suspended = true;
-  EXPECT_FALSE(share.Tell(limits, Charged(Millis(2), Nanos(0), Micros(1)), kStart).answer.open);
+  EXPECT_FALSE(share.Tell(limits, Charged(Millis(3), Nanos(0), Micros(1)), kStart).answer.open);
 }
 
 TEST(TimeShare, WithoutABrokerWhatTookLongerIsOwed) {

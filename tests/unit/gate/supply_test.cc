@@ -14,10 +14,15 @@ class GivenTime final : public Supply {
  public:
   Answer Tell(const Report& report, Time) override {
     if (report.outstanding > Nanos(0)) (report.ends == kNever ? guesses : predictions)++;
-    return {.open = open, .bounded = bounded, .ended = ended};
+    outstanding = report.outstanding.count();
+    ended = report.ended;
+    return {.open = open, .bounded = bounded, .ended = evicted};
   }
   std::atomic<int> guesses{0}, predictions{0};  // reports of something in flight
-  std::atomic<bool> open{true}, bounded{true}, ended{false};
+  std::atomic<bool> open{true}, bounded{true}, evicted{false};
+  // Of the last report.
+  std::atomic<int64_t> outstanding{0};
+  std::atomic<Time> ended{};
 };
 
 class SuppliedTimeTest : public EngineTest {
@@ -57,7 +62,7 @@ TEST_F(SuppliedTimeTest, WhoWaitsWhenItEndsIsRefusedAndWhoComesLater) {
     driver_->PopContext();
   });
   clock().SleepUntil(clock().Now() + Millis(3));
-  given->ended = true;
+  given->evicted = true;
   const Time ended = clock().Now();
   engine_->Supplied();
   waiter->Join();
@@ -112,6 +117,32 @@ TEST_F(SuppliedTimeTest, WhoIsGoneLeavesNoGuessBehind) {
   EXPECT_EQ(given->guesses, 0);
   EXPECT_GT(given->predictions, 0);
   Drop(known);
+}
+
+// Elsewhere others wait for what it has in flight, and for its end: both are said at once.
+TEST_F(SuppliedTimeTest, WhoNeedsNoGrantSaysWhatItHasBegunAndWhenThatWasOver) {
+  given->bounded = false;
+  Tenant t = Make({.limits = {.band = sched::Band::kHigh}});
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+    Synchronize(t);
+  }
+  for (int i = 0; i < 5; ++i) {
+    clock().SleepUntil(clock().Now() + Millis(1));
+    ASSERT_EQ(given->outstanding.load(), 0);
+    const Time begin = clock().Now();
+    ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+    EXPECT_GT(given->outstanding.load(), 0) << "nobody is told before it is launched";
+    // Nobody waits for it, and nothing follows: 30 us after the launch there is a marker behind it, and what was granted
+    // and not spent is given back.
+    while (given->outstanding > 0 && clock().Now() < begin + Millis(1)) {
+      clock().SleepUntil(clock().Now() + Micros(5));
+    }
+    EXPECT_LE(clock().Now() - begin, Micros(80));
+    EXPECT_GE(given->ended.load(), begin + Micros(50));
+    EXPECT_LE(given->ended.load(), begin + Micros(60));
+  }
+  Drop(t);
 }
 
 // A cap that another process keeps for this one is passed by all that is let through before it is measured.

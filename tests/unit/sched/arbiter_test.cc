@@ -412,6 +412,35 @@ TEST(Arbiter, BelowSomebodyElsesHighBandLittleIsInFlight) {
   }
 }
 
+// The clock runs on while somebody else has the device: what is not known to be done is not taken for that.
+TEST(Arbiter, BelowSomebodyElsesHighBandTheClockLetsLittleMoreBegin) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.SetBelow(true);
+  int admitted = 0;
+  for (int us = 0; us < 1000; us += 10) {
+    b.arbiter.Block(a, Micros(100), false, AtMicros(us));
+    if (b.Run(AtMicros(us)).empty()) continue;
+    b.arbiter.Launched(a, 1, AtMicros(us));
+    ++admitted;
+  }
+  EXPECT_EQ(admitted, 2);
+}
+
+TEST(Arbiter, TheGraceOfTheHighBandMayBecomeAnother) {
+  Books b;
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.SetHighGrace(Micros(200));
+  const Phase phase = b.arbiter.Charge(high, Micros(50), AtMicros(0));
+  b.arbiter.Block(a, Micros(10), false, AtMicros(1));
+  b.arbiter.Settle(high, phase, Micros(50), Micros(60), 1, AtMicros(100));
+  EXPECT_TRUE(b.Run(AtMicros(140)).empty());
+  EXPECT_EQ(b.again, AtMicros(300));
+  b.arbiter.SetHighGrace(Micros(50));  // in the midst of it
+  EXPECT_EQ(b.Run(AtMicros(150)).size(), 1u);
+}
+
 TEST(Arbiter, WhoSleepsIsWokenSoThatItsLaunchComesAfterTheGrace) {
   Books b;
   const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
