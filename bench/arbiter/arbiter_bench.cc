@@ -7,6 +7,7 @@
 // finished, files the next request of its tenant and decides who goes next: everything that the engine
 // asks of the arbiter for one command. Bar: 1 us at 10,000 tenants.
 // BM_DecisionMixed/N: the same with guarantees on a third of the tenants and caps on another.
+// BM_DecisionFamilies/N: the same as the first, with parents of ten tenants each.
 // BM_DecisionRunning/N: N - 2 tenants are active but not at the gate, two compete.
 #include <algorithm>
 #include <chrono>
@@ -24,13 +25,15 @@ namespace {
 constexpr Nanos kCommand = Micros(14);
 
 struct Flow {
-  explicit Flow(int64_t n, bool mixed) {
+  explicit Flow(int64_t n, bool mixed, int64_t family = 0) {
+    TenantId parent = kNoTenant;
     for (int64_t i = 0; i < n; ++i) {
       TenantLimits limits;
       limits.weight = 1 + static_cast<double>(i % 7);
       if (mixed && i % 3 == 0) limits.guarantee = 0.5 / static_cast<double>(n);
       if (mixed && i % 3 == 1) limits.cap = std::max(0.01, 2.0 / static_cast<double>(n));
-      ids.push_back(arbiter.Add(limits, now));
+      if (family != 0 && i % family == 0) parent = arbiter.Add({}, now);
+      ids.push_back(arbiter.Add(limits, now, parent));
     }
     grants.reserve(ids.size());
   }
@@ -85,6 +88,16 @@ void BM_DecisionMixed(benchmark::State& state) {
   Report(state, flow);
 }
 BENCHMARK(BM_DecisionMixed)->Arg(2)->Arg(100)->Arg(10'000);
+
+void BM_DecisionFamilies(benchmark::State& state) {
+  Flow flow(state.range(0), false, /*family=*/10);
+  for (TenantId id : flow.ids) flow.arbiter.Block(id, kCommand, false, flow.now);
+  for (int i = 0; i < 1000; ++i) flow.Step();
+  flow.decisions = 0;
+  for (auto _ : state) flow.Step();
+  Report(state, flow);
+}
+BENCHMARK(BM_DecisionFamilies)->Arg(2)->Arg(100)->Arg(10'000);
 
 void BM_DecisionRunning(benchmark::State& state) {
   Flow flow(state.range(0), false);

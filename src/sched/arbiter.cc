@@ -43,45 +43,52 @@ Time State::Observe(Time t) {
 Arbiter::Arbiter(const ArbiterOptions& options) : state_(std::make_unique<State>(options)) {}
 Arbiter::~Arbiter() = default;
 
-TenantId Arbiter::Add(const TenantLimits& limits, Time now) {
-  State& s = *state_;
-  s.Observe(now);
+TenantId State::NewEntry(const TenantLimits& limits) {
   TenantId id;
-  if (!s.free_ids.empty()) {
-    id = s.free_ids.back();
-    s.free_ids.pop_back();
+  if (!free_ids.empty()) {
+    id = free_ids.back();
+    free_ids.pop_back();
   } else {
-    id = static_cast<TenantId>(s.tenants.size());
-    s.tenants.emplace_back();
-    const size_t n = s.tenants.size();
-    s.position_f.resize(n, IndexedHeap::kAbsent);
-    s.position_r.resize(n, IndexedHeap::kAbsent);
-    s.position_capped.resize(n, IndexedHeap::kAbsent);
-    if (n >
-        s.free_ids.capacity()) {  // grow everything that decisions push to, so that they never do
+    id = static_cast<TenantId>(tenants.size());
+    tenants.emplace_back();
+    const size_t n = tenants.size();
+    position_f.resize(n, IndexedHeap::kAbsent);
+    position_r.resize(n, IndexedHeap::kAbsent);
+    position_capped.resize(n, IndexedHeap::kAbsent);
+    if (n > free_ids.capacity()) {  // grow everything that decisions push to, so that they never do
       const size_t room = 2 * n;
-      s.free_ids.reserve(room);
-      s.capped.Reserve(room);
-      for (BandState& b : s.bands) {
-        for (IndexedHeap* h : {&b.waiting_f, &b.running_f, &b.waiting_r, &b.running_r}) {
-          h->Reserve(room);
-        }
-      }
+      free_ids.reserve(room);
+      capped.Reserve(room);
+      for (BandState& b : bands) b.Reserve(room);
     }
   }
-  TenantState& t = s.at(id);
+  TenantState& t = at(id);
   t = TenantState();
   t.live = true;
-  t.limits = Usable(limits);
-  t.grant = s.options.grant;
-  t.last_act = t.last_life = s.now - s.options.active_grace - Nanos(1);
-  t.idle_since = s.now;
+  t.limits = limits;
+  t.peers = &band(t);
+  t.grant = options.grant;
+  t.last_act = t.last_life = now - options.active_grace - Nanos(1);
+  t.idle_since = now;
   const double depth = Ns(t.limits.cap_depth);
-  t.bucket = TokenBucket(t.limits.cap, depth, depth, s.now);
-  t.f = s.LeastOther(id);
-  t.r = s.ReserveClock();
+  t.bucket = TokenBucket(t.limits.cap, depth, depth, now);
+  return id;
+}
+
+TenantId Arbiter::Add(const TenantLimits& limits, Time now, TenantId parent) {
+  State& s = *state_;
+  s.Observe(now);
+  const TenantId id = s.NewEntry(Usable(limits));
   ++s.live;
-  ++s.band(t).registered;
+  if (s.Known(parent)) {
+    Family* const family = s.FamilyOf(s.at(parent));
+    s.Enter(id, family != nullptr ? *family : *s.MakeFamily(parent));
+  } else {
+    ++s.band(s.at(id)).registered;
+  }
+  TenantState& t = s.at(id);
+  t.f = s.LeastOther(id);
+  t.r = s.ReserveClock(t);
   GPUSHARE_SCHED_CHECK_BOOKS(s);
   return id;
 }
@@ -90,27 +97,42 @@ void Arbiter::Update(TenantId tenant, const TenantLimits& limits, Time now) {
   State& s = *state_;
   s.Observe(now);
   if (!s.Known(tenant)) return;
-  TenantState& t = s.at(tenant);
-  const TenantLimits next = Usable(limits);
+  TenantLimits next = Usable(limits);
+  Family* const family = s.FamilyOf(s.at(tenant));
+  if (family != nullptr && family->parent == tenant) {
+    s.SetFamilyLimits(*family, next);
+    next = AsMember(next);
+  }
   s.Unfile(tenant);
-  if (next.band != t.limits.band) {
-    const Nanos outstanding = t.outstanding;
-    const int commands = t.commands;
-    const bool open = t.open;
-    s.DropOutstanding(t, outstanding, /*unused=*/true);
-    t.held_up = false;
-    --s.band(t).registered;
-    t.limits.band = next.band;
-    ++s.band(t).registered;
+  if (next.band != s.at(tenant).limits.band) {
+    const Nanos outstanding = s.at(tenant).outstanding;
+    const int commands = s.at(tenant).commands;
+    const bool open = s.at(tenant).open;
+    s.DropOutstanding(s.at(tenant), outstanding, /*unused=*/true);
+    s.at(tenant).held_up = false;
+    if (family != nullptr) {
+      s.Leave(tenant);
+    } else {
+      --s.band(s.at(tenant)).registered;
+    }
+    s.at(tenant).limits.band = next.band;
+    s.at(tenant).peers = &s.band(s.at(tenant));
+    if (family != nullptr) {
+      s.Enter(tenant, *family);
+    } else {
+      ++s.band(s.at(tenant)).registered;
+    }
+    TenantState& t = s.at(tenant);
     s.AddOutstanding(t, outstanding);
     s.AddCommands(t, commands);
     t.open = open;
     if (open && s.gated(t)) ++s.gated_commands;
     t.f = s.LeastOther(tenant);  // tags of different bands do not compare
-    t.r = s.ReserveClock();
+    t.r = s.ReserveClock(t);
     if (s.exclusive == tenant) s.exclusive = kNobody;
   }
-  if (!t.guaranteed()) t.r = s.ReserveClock();
+  TenantState& t = s.at(tenant);
+  if (!t.guaranteed()) t.r = s.ReserveClock(t);
   t.forgiven_f = t.forgiven_r = 0;
   if (t.capped()) {
     t.bucket.Reshape(next.cap, Ns(next.cap_depth), s.now);
@@ -133,7 +155,15 @@ void Arbiter::Remove(TenantId tenant, Time now) {
   s.AddCommands(t, -t.commands);
   s.CloseOpen(t);
   if (s.exclusive == tenant) s.exclusive = kNobody;
-  --s.band(t).registered;
+  if (Family* const family = s.FamilyOf(t)) {
+    if (family->parent == tenant) family->parent = kNobody;
+    s.Leave(tenant);
+    if (family->empty()) {
+      std::erase_if(s.families, [&](const auto& one) { return one.get() == family; });
+    }
+  } else {
+    --s.band(t).registered;
+  }
   --s.live;
   t = TenantState();
   s.free_ids.push_back(tenant);
@@ -150,7 +180,11 @@ void Arbiter::Block(TenantId tenant, Nanos predicted, bool exclusive, Time now) 
   t.blocked = true;
   t.exclusive = exclusive;
   t.predicted = std::max(Sane(predicted), Nanos(1));
-  t.r = std::min(t.r, s.ReserveClock() + Ns(s.options.debt_horizon));
+  const auto within_horizon = [&](TenantState& one) {
+    one.r = std::min(one.r, s.ReserveClock(one) + Ns(s.options.debt_horizon));
+  };
+  within_horizon(t);
+  if (t.group_id != kNobody) within_horizon(s.at(t.group_id));
   s.File(tenant);
   GPUSHARE_SCHED_CHECK_BOOKS(s);
 }
@@ -224,8 +258,11 @@ Phase Arbiter::Charge(TenantId tenant, Nanos predicted, Time now) {
   TenantState& t = s.at(tenant);
   s.SignOfLife(t);
   s.EndIdle(tenant);
-  const Phase phase =
-      t.guaranteed() && t.r <= s.ReserveClock() ? Phase::kGuarantee : Phase::kWeight;
+  const auto is_behind = [&](const TenantState& one) {
+    return one.guaranteed() && one.r <= s.ReserveClock(one);
+  };
+  const bool is_member = t.group_id != kNobody;
+  const Phase phase = PhaseOf(is_behind(t), is_member && is_behind(s.at(t.group_id)));
   t.charged += predicted;
   s.charged += predicted;
   s.AddOutstanding(t, predicted);
@@ -233,9 +270,13 @@ Phase Arbiter::Charge(TenantId tenant, Nanos predicted, Time now) {
   s.File(tenant);  // first: back from idle, its credit is clamped before it is charged
   s.Tag(tenant, phase, Ns(predicted));
   s.File(tenant);
-  BandState& b = s.band(t);
-  if (phase == Phase::kWeight)
-    b.virtual_time = std::max(b.virtual_time, t.f - Ns(predicted) / t.limits.weight);
+  const auto began = [&](TenantState& one, bool guarantee) {
+    Peers& b = *one.peers;
+    if (guarantee) return;
+    b.virtual_time = std::max(b.virtual_time, one.f - Ns(predicted) / one.limits.weight);
+  };
+  began(t, OfGuarantee(phase));
+  if (is_member) began(s.at(t.group_id), OfParentsGuarantee(phase));
   GPUSHARE_SCHED_CHECK_BOOKS(s);
   return phase;
 }
@@ -286,10 +327,15 @@ void Arbiter::SetBelow(bool below) { state_->below = below; }
 double Arbiter::Entitled(TenantId tenant) const {
   State& s = *state_;
   if (!s.Known(tenant)) return 1;
+  const auto part = [&](const TenantState& t) {
+    double weights = t.peers->active_weight;
+    if (t.place == Place::kInactive) weights += t.limits.weight;
+    return t.limits.weight / std::max(weights, t.limits.weight);
+  };
   const TenantState& t = s.at(tenant);
-  double weights = s.band(t).active_weight;
-  if (t.place == Place::kInactive) weights += t.limits.weight;
-  return std::max(t.limits.guarantee, t.limits.weight / std::max(weights, t.limits.weight));
+  if (t.group_id == kNobody) return std::max(t.limits.guarantee, part(t));
+  const TenantState& group = s.at(t.group_id);
+  return std::max(t.limits.guarantee, part(t) * std::max(group.limits.guarantee, part(group)));
 }
 
 void Arbiter::HoldExclusive(TenantId tenant, Time until) {

@@ -43,9 +43,16 @@ struct TenantLimits {
 };
 
 using TenantId = uint32_t;
+inline constexpr TenantId kNoTenant = UINT32_MAX;
 
-// What a grant was charged to; handed back with Settle and Return.
-enum class Phase : uint8_t { kWeight, kGuarantee };
+// What a grant was charged to; handed back with Settle and Return. Of a tenant with a parent its own share and the
+// parent's are charged each by its own.
+enum class Phase : uint8_t {
+  kWeight = 0,
+  kGuarantee = 1,
+  kParentsGuarantee = 2,  // its own weight, its parent's guarantee
+  kBothGuarantees = 3,
+};
 
 struct Grant {
   TenantId tenant;
@@ -103,7 +110,12 @@ class Arbiter {
   Arbiter& operator=(const Arbiter&) = delete;
 
   // Tenants. A new one starts at the least virtual time of the active ones. Ids are small and reused.
-  TenantId Add(const TenantLimits& limits, Time now);
+  // With a `parent` it is one of those who divide what that one is entitled to: the parent's weight and guarantee are
+  // those of all of them together, by its own they divide what comes of it, and its cap bounds the sum. What the parent
+  // launches itself counts as a child's of weight 1. In a band below the parent's its children have the parent's weight, and
+  // no guarantee. One level: the parent of a child's child is the child's parent. A parent that is removed before its children
+  // bounds them until the last is gone.
+  TenantId Add(const TenantLimits& limits, Time now, TenantId parent = kNoTenant);
   void Update(TenantId tenant, const TenantLimits& limits, Time now);
   void Remove(TenantId tenant, Time now);  // drops its grants and commands from the books
 

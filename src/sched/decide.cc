@@ -38,7 +38,9 @@ int State::MinCommands(const TenantState& t) const {
 }
 
 // Of the high band: whether what others have in flight is to be over before it goes on.
-bool State::WaitsForOthers(TenantState& t, Time* until) {
+bool State::WaitsForOthers(TenantState& one, Time* until) {
+  const bool by_parent = one.released == kNever && one.group_id != kNobody;
+  TenantState& t = by_parent ? at(one.group_id) : one;
   if (t.released == kNever || now < waits_again || GatedOutstanding(now) <= options.low_window) {
     return false;
   }
@@ -54,13 +56,13 @@ bool State::WaitsForOthers(TenantState& t, Time* until) {
     return false;
   }
   *until = std::min(longest, Drops(options.low_window));
-  t.bucket.KeepUntil(*until);
+  bucket(t).KeepUntil(*until);
   return true;
 }
 
 // ------------------------------------------------------------------------- who is before a candidate
 
-double State::LeastRunning(BandState& b) {
+double State::LeastRunning(Peers& b) {
   for (int i = 0; i < kClampsPerLook && !b.running_f.empty(); ++i) {
     const TenantId id = b.running_f.top().id;
     if (!ClampToLent(at(id))) break;
@@ -69,7 +71,7 @@ double State::LeastRunning(BandState& b) {
   return b.running_f.empty() ? kInfinity : b.running_f.top().key;
 }
 
-double State::LeastRunningReserve(BandState& b) {
+double State::LeastRunningReserve(Peers& b) {
   for (int i = 0; i < kClampsPerLook && !b.running_r.empty(); ++i) {
     const TenantId id = b.running_r.top().id;
     if (!ClampToLent(at(id))) break;
@@ -80,6 +82,10 @@ double State::LeastRunningReserve(BandState& b) {
 
 // Is `t` about to launch, so that it pays to keep the device for it? `until`: when that hope ends.
 bool State::Covers(const TenantState& t, Time* until) const {
+  if (t.is_group) {
+    return t.group->running_f.Look(kInfinity,
+                                   [&](TenantId id) { return Covers(tenants[id], until); });
+  }
   if (t.synced || t.stalled()) return false;
   const Nanos gap = ToNanos(t.gap_ns);
   Time end = now;
@@ -97,22 +103,34 @@ bool State::Covers(const TenantState& t, Time* until) const {
   return true;
 }
 
-bool State::PickFrom(BandState& b, TenantId* id, Phase* phase) {
+inline TenantId State::PickPeer(Peers& b, double* lag, bool* guarantee) {
+  *guarantee = false;
   if (!b.waiting_r.empty()) {
-    // When even the furthest behind of those who wait is further than the horizon, the device cannot
-    // give what was guaranteed. The reserve clock then slows for all, so that their order and their
+    // When even the furthest behind of those who wait is further than the horizon, the device, or the parent's share,
+    // cannot give what was guaranteed. The reserve clock then slows for all of them, so that their order and their
     // proportions stay.
-    const double behind = ReserveClock() - b.waiting_r.top().key;
-    if (behind > Ns(options.debt_horizon)) reserve_lag += behind - Ns(options.debt_horizon);
+    const double behind = ReserveClock() - b.reserve_lag - b.waiting_r.top().key;
+    if (behind > Ns(options.debt_horizon)) *lag += behind - Ns(options.debt_horizon);
     if (behind >= 0) {
-      *id = b.waiting_r.top().id;
-      *phase = Phase::kGuarantee;
-      return true;
+      *guarantee = true;
+      return b.waiting_r.top().id;
     }
   }
-  if (b.waiting_f.empty()) return false;
-  *id = b.waiting_f.top().id;
-  *phase = Phase::kWeight;
+  return b.waiting_f.empty() ? kNobody : b.waiting_f.top().id;
+}
+
+bool State::PickFrom(BandState& b, TenantId* id, Phase* phase) {
+  bool guarantee = false;
+  const TenantId first = PickPeer(b, &reserve_lag, &guarantee);
+  if (first == kNobody) return false;
+  *id = first;
+  *phase = PhaseOf(guarantee, false);
+  if (at(first).is_group) {
+    Group& group = *at(first).group;
+    bool own = false;
+    *id = PickPeer(group, &group.reserve_lag, &own);
+    *phase = PhaseOf(own, guarantee);
+  }
   return true;
 }
 
@@ -152,7 +170,7 @@ State::Choice State::Choose(Beside* beside) {
   Choice choice;
   if (!capped.empty()) {
     const TenantState& t = at(capped.top().id);
-    choice.again = t.bucket.ExceedsAt(CapQuantum(t));
+    choice.again = bucket(t).ExceedsAt(CapQuantum(t));
   }
 
   // The high band is not asked to wait, except by its cap.
@@ -166,7 +184,8 @@ State::Choice State::Choose(Beside* beside) {
   if (exclusive != kNobody) {
     const TenantState& holder = at(exclusive);
     const Time stale_at = std::max(horizon + options.stale, exclusive_until);
-    if (now < exclusive_until && holder.place == Place::kWaiting) {
+    const bool let = holder.group_id == kNobody || at(holder.group_id).place == Place::kWaiting;
+    if (now < exclusive_until && holder.place == Place::kWaiting && let) {
       choice.admit = true;
       choice.tenant = exclusive;
       choice.phase = Phase::kWeight;
@@ -240,6 +259,23 @@ State::Choice State::ChooseClosed(Time again, Beside* beside) {
   return choice;
 }
 
+// How far it is ahead of those of its peers who run, in normalised virtual time.
+inline State::Ahead State::AheadOf(const TenantState& t, bool guarantee) {
+  Peers& b = *t.peers;
+  Ahead ahead;
+  const double clock = ReserveClock(t);
+  const double least_r = LeastRunningReserve(b);
+  if (guarantee) {
+    ahead.by = t.r - least_r;
+    ahead.limit_r = t.r;
+  } else {
+    ahead.by = std::max((t.f - LeastRunning(b)) * b.active_weight, clock - least_r);
+    ahead.limit_f = t.f;
+    ahead.limit_r = clock;
+  }
+  return ahead;
+}
+
 // Is it the candidate's turn?
 State::Choice State::Judge(TenantId id, Phase phase, Time again) {
   Choice choice;
@@ -247,7 +283,6 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
   choice.phase = phase;
   choice.again = again;
   const TenantState& t = at(id);
-  BandState& b = band(t);
   if (t.exclusive) {
     Time stale_at = kNever;
     if (!Drained(&stale_at)) {
@@ -257,29 +292,23 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
     }
   }
 
-  // How far it is ahead of those who run, in normalised virtual time.
-  double ahead = 0, limit_f = -kInfinity, limit_r = -kInfinity;
-  const double clock = ReserveClock();
-  const double least_r = LeastRunningReserve(b);
-  if (phase == Phase::kGuarantee) {
-    ahead = t.r - least_r;
-    limit_r = t.r;
-  } else {
-    ahead = std::max((t.f - LeastRunning(b)) * b.active_weight, clock - least_r);
-    limit_f = t.f;
-    limit_r = clock;
-  }
+  // Of a member of a family: its group, and then itself within.
+  const bool is_member = t.group_id != kNobody;
+  const TenantState& outer = is_member ? at(t.group_id) : t;
+  Ahead ahead = AheadOf(outer, is_member ? OfParentsGuarantee(phase) : OfGuarantee(phase));
+  const Ahead inside = is_member ? AheadOf(t, OfGuarantee(phase)) : Ahead{.by = -kInfinity};
   BandState* above = nullptr;
   if (t.limits.band == Band::kLow && !bands[1].running_f.empty()) {
     above = &bands[1];
-    ahead = kInfinity;
+    ahead.by = kInfinity;
   }
 
   const Nanos window = Window(t);
   const int min_commands = MinCommands(t);
   const Nanos out = GatedOutstanding(now);
-  const bool in_turn = ahead <= Ns(options.slack);
-  if (in_turn) {
+  const bool outer_in_turn = ahead.by <= Ns(options.slack);
+  const bool inside_in_turn = inside.by <= Ns(options.slack);
+  if (outer_in_turn && inside_in_turn) {
     if (out < window || gated_commands < min_commands) {
       choice.admit = true;
       return choice;
@@ -303,17 +332,29 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
   bool covered = false;
   // A command out of turn may be waited for with what its own run will give back to the budget: letting in
   // one of 100 ms for the sake of a moment's idleness costs the others 100 ms.
-  const double budget = idle_budget + options.idle_budget * Ns(t.predicted);
+  // Where the cap of its parent is what bounds them, and nobody else waits, to wait for a sibling idles nothing away: what
+  // is not used now their bucket keeps.
+  const bool among_themselves = is_member && outer_in_turn && outer.capped() &&
+                                bands[1].waiting_f.size() + bands[2].waiting_f.size() == 1;
+  const double budget =
+      among_themselves ? kInfinity : idle_budget + options.idle_budget * Ns(t.predicted);
   if (nearly_idle && budget > 0) {
     const auto covers = [&](TenantId other) { return Covers(at(other), &covered_until); };
-    covered = b.running_f.Look(limit_f, covers) || b.running_r.Look(limit_r, covers) ||
+    const auto one_covers = [&](const Peers& among, const Ahead& candidate) {
+      return among.running_f.Look(candidate.limit_f, covers) ||
+             among.running_r.Look(candidate.limit_r, covers);
+    };
+    covered = (!outer_in_turn && one_covers(*outer.peers, ahead)) ||
+              (!inside_in_turn && one_covers(*t.peers, inside)) ||
               (above != nullptr && above->running_f.Look(kInfinity, covers));
   }
   if (nearly_idle && !covered) {
-    choice.admit = choice.lent = true;
+    choice.admit = true;
+    choice.lent = !outer_in_turn;
+    choice.lent_inside = !inside_in_turn;
     return choice;
   }
-  held = true;
+  held = !among_themselves;
   if (!nearly_idle) {
     choice.again = std::min(choice.again, Drops(options.low_window));
   } else {
@@ -323,11 +364,30 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
   return choice;
 }
 
+// What it is to those among whom it has its turn that it is served.
+inline void State::Serve(TenantId id, bool guarantee, bool lent, bool alone) {
+  TenantState& t = at(id);
+  Peers& b = *t.peers;
+  if (lent) {
+    // What those before it did not ask for is gone.
+    if (guarantee) {
+      b.lent_r = std::max(b.lent_r, t.r);
+    } else {
+      b.lent_f = std::max(b.lent_f, t.f);
+      b.lent_r = std::max(b.lent_r, ReserveClock(t));
+    }
+  }
+  if (alone && t.guaranteed()) {  // nobody is in its way, so nothing is owed to it
+    t.r = std::max(t.r, ReserveClock(t) - Ns(t.limits.burst) / t.limits.guarantee);
+  }
+  if (!guarantee) b.virtual_time = std::max(b.virtual_time, t.f);
+}
+
 Grant State::Admit(const Choice& choice) {
   const TenantId id = choice.tenant;
   TenantState& t = at(id);
   BandState& b = band(t);
-  const int contenders = bands[1].active + bands[2].active;
+  const int contenders = gated_active;
   const bool alone = contenders <= 1;
 
   Nanos amount = t.predicted;
@@ -341,24 +401,21 @@ Grant State::Admit(const Choice& choice) {
     }
     amount = std::max(amount, more);
   }
-  if (t.capped()) {
-    t.bucket.Advance(now);
-    amount = std::max(t.predicted, std::min(amount, ToNanos(t.bucket.level())));
-  }
+  const auto within_cap = [&](TenantState& one) {
+    if (!one.capped()) return;
+    bucket(one).Advance(now);
+    amount = std::max(t.predicted, std::min(amount, ToNanos(bucket(one).level())));
+  };
+  within_cap(t);
 
-  if (choice.lent) {
-    // What those before it did not ask for is gone.
-    if (choice.phase == Phase::kGuarantee) {
-      b.lent_r = std::max(b.lent_r, t.r);
-    } else {
-      b.lent_f = std::max(b.lent_f, t.f);
-      b.lent_r = std::max(b.lent_r, ReserveClock());
-    }
+  if (t.group_id == kNobody) {
+    Serve(id, OfGuarantee(choice.phase), choice.lent, alone);
+  } else {
+    within_cap(at(t.group_id));
+    Serve(id, OfGuarantee(choice.phase), choice.lent_inside, alone);
+    Serve(t.group_id, OfParentsGuarantee(choice.phase), choice.lent, alone);
+    at(t.group_id).released = kNever;
   }
-  if (alone && t.guaranteed()) {  // nobody is in its way, so nothing is owed to it
-    t.r = std::max(t.r, ReserveClock() - Ns(t.limits.burst) / t.limits.guarantee);
-  }
-  if (choice.phase == Phase::kWeight) b.virtual_time = std::max(b.virtual_time, t.f);
   // Of a tenant that has it already the longer hold stands.
   if (t.exclusive && std::exchange(exclusive, id) != id) exclusive_until = Time{};
   // Whoever holds the device goes on with it, whichever band is at work beside it.

@@ -10,7 +10,7 @@ using State = Arbiter::State;
 
 void State::Unfile(TenantId id) {
   TenantState& t = at(id);
-  BandState& b = band(t);
+  Peers& b = *t.peers;
   switch (t.place) {
     case Place::kInactive:
       return;
@@ -29,6 +29,35 @@ void State::Unfile(TenantId id) {
   t.place = Place::kInactive;
   --b.active;
   b.active_weight = b.active == 0 ? 0 : b.active_weight - t.limits.weight;
+  if (!t.is_group && gated(t)) --gated_active;
+}
+
+void State::Move(TenantId id, Place want) {
+  TenantState& t = at(id);
+  const Place was = t.place;
+  const bool contended = was == Place::kWaiting || was == Place::kRunning;
+  t.released = was == Place::kCapped && want == Place::kWaiting ? now : kNever;
+  Unfile(id);
+  if (want == Place::kInactive) {
+    bucket(t).KeepNoMore(now);
+    return;
+  }
+  if (!contended && want != Place::kCapped) Wakes(id, was);
+  Peers& b = *t.peers;
+  ++b.active;
+  b.active_weight += t.limits.weight;
+  if (!t.is_group && gated(t)) ++gated_active;
+  t.place = want;
+  if (want == Place::kCapped) {
+    capped.Push(id, Since(bucket(t).ExceedsAt(CapQuantum(t))));
+  } else if (want == Place::kWaiting) {
+    ClampToLent(t);
+    b.waiting_f.Push(id, t.f);
+    if (t.guaranteed()) b.waiting_r.Push(id, t.r);
+  } else {
+    b.running_f.Push(id, t.f);
+    if (t.guaranteed()) b.running_r.Push(id, t.r);
+  }
 }
 
 void State::File(TenantId id) {
@@ -54,45 +83,61 @@ void State::File(TenantId id) {
     if (t.bucket.level() <= needed) want = Place::kCapped;
   }
   if (idle && !in_grace) want = Place::kInactive;
-
-  if (want != t.place) {
-    const Place was = t.place;
-    const bool contended = was == Place::kWaiting || was == Place::kRunning;
-    t.released = was == Place::kCapped && want == Place::kWaiting ? now : kNever;
-    Unfile(id);
-    if (want == Place::kInactive) {
-      t.bucket.KeepNoMore(now);
-      return;
-    }
-    if (!contended && want != Place::kCapped) Wakes(id, was);
-    BandState& b = band(t);
-    ++b.active;
-    b.active_weight += t.limits.weight;
-    t.place = want;
-    if (want == Place::kCapped) {
-      capped.Push(id, Since(t.bucket.ExceedsAt(CapQuantum(t))));
-    } else if (want == Place::kWaiting) {
-      ClampToLent(t);
-      b.waiting_f.Push(id, t.f);
-      if (t.guaranteed()) b.waiting_r.Push(id, t.r);
-    } else {
-      b.running_f.Push(id, t.f);
-      if (t.guaranteed()) b.running_r.Push(id, t.r);
-    }
-  } else {
+  if (want == t.place) {
     Rekey(id);
+  } else {
+    Move(id, want);
+  }
+  if (t.group_id != kNobody) [[unlikely]]
+    FileFamily(t);
+}
+
+void State::FileGroup(TenantId id) {
+  TenantState& t = at(id);
+  if (!Idle(t)) {
+    EndIdle(id);
+  } else if (t.idle_since == kNever) {
+    t.idle_since = now;
+  }
+  Place want = Place::kInactive;
+  if (!t.group->waiting_f.empty()) {
+    want = Place::kWaiting;
+  } else if (!t.group->running_f.empty()) {
+    want = Place::kRunning;
+  }
+  if (want != Place::kInactive && t.capped()) {
+    TokenBucket& tokens = bucket(t);
+    tokens.Advance(now);
+    if (tokens.level() <= (t.place == Place::kCapped ? CapQuantum(t) : 0)) want = Place::kCapped;
+  }
+  if (want == t.place) {
+    Rekey(id);
+  } else {
+    Move(id, want);
+  }
+}
+
+// What one of it uses of the cap is used for all of its bands.
+void State::FileFamily(const TenantState& t) {
+  const Family& family = *FamilyOf(t);
+  if (family.limits.cap >= 1) {
+    FileGroup(t.group_id);
+    return;
+  }
+  for (const TenantId id : family.groups) {
+    if (id != kNobody) FileGroup(id);
   }
 }
 
 // A cap that is used up lets go when it is worth a grant again, not a single command: each return from
 // idle costs two markers and a wake-up.
 double State::CapQuantum(const TenantState& t) const {
-  return std::min(Ns(options.lone_grant), t.bucket.depth() / 2);
+  return std::min(Ns(options.lone_grant), bucket(t).depth() / 2);
 }
 
 void State::Rekey(TenantId id) {
   TenantState& t = at(id);
-  BandState& b = band(t);
+  Peers& b = *t.peers;
   if (t.place == Place::kWaiting) {
     b.waiting_f.Update(id, t.f);
     if (t.guaranteed()) b.waiting_r.Update(id, t.r);
@@ -100,7 +145,7 @@ void State::Rekey(TenantId id) {
     b.running_f.Update(id, t.f);
     if (t.guaranteed()) b.running_r.Update(id, t.r);
   } else if (t.place == Place::kCapped) {
-    capped.Update(id, Since(t.bucket.ExceedsAt(CapQuantum(t))));
+    capped.Update(id, Since(bucket(t).ExceedsAt(CapQuantum(t))));
   }
 }
 
@@ -134,13 +179,18 @@ void State::ExpireGrace() {
     LeaveGraceList(id);
     Unfile(id);
     at(id).bucket.KeepNoMore(now);
+    if (at(id).group_id != kNobody) FileGroup(at(id).group_id);
   }
 }
 
 void State::ReleaseCapped() {
   while (!capped.empty() && capped.top().key <= Since(now)) {
     const TenantId id = capped.top().id;
-    File(id);
+    if (at(id).is_group) {
+      FileGroup(id);
+    } else {
+      File(id);
+    }
     // The bucket's own arithmetic decides; a rounding error must not spin here.
     if (at(id).place == Place::kCapped) break;
   }

@@ -11,6 +11,7 @@ using State = Arbiter::State;
 void State::AddOutstanding(TenantState& t, Nanos amount) {
   t.outstanding += amount;
   band(t).outstanding += amount;
+  if (t.group_id != kNobody) at(t.group_id).outstanding += amount;
   if (t.stalled()) {  // it stands behind work that does not end
     t.stale += amount;
     t.room -= amount;
@@ -25,6 +26,11 @@ void State::DropOutstanding(TenantState& t, Nanos amount, bool unused) {
   amount = std::min(amount, t.outstanding);
   t.outstanding -= amount;
   band(t).outstanding -= amount;
+  if (t.group_id != kNobody) {
+    TenantState& g = at(t.group_id);
+    g.outstanding -= amount;
+    if (g.outstanding == Nanos(0)) g.forgiven_f = g.forgiven_r = 0;
+  }
   t.moves |= !unused && amount > Nanos(0);
   const Nanos stale = std::min(amount, t.stale);
   t.stale -= stale;
@@ -53,7 +59,7 @@ void State::FindStale() {
   stalled_until = kNever;
   for (TenantId id = 0; id < tenants.size(); ++id) {
     TenantState& t = at(id);
-    if (!t.live || !gated(t) || t.outstanding == Nanos(0)) continue;
+    if (!t.live || t.is_group || !gated(t) || t.outstanding == Nanos(0)) continue;
     if (overdue && !t.stalled()) {
       t.stale = t.outstanding;
       t.moves = false;

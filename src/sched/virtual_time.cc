@@ -27,7 +27,7 @@ void MoveTag(double step, double least, double most, double* tag, double* forgiv
 using State = Arbiter::State;
 
 double State::LeastOther(TenantId id) const {
-  const BandState& b = bands[static_cast<size_t>(tenants[id].limits.band)];
+  const Peers& b = *tenants[id].peers;
   double least = kInfinity, key = 0;
   if (b.waiting_f.LeastExcept(id, &key)) least = std::min(least, key);
   if (b.running_f.LeastExcept(id, &key)) least = std::min(least, key);
@@ -35,8 +35,8 @@ double State::LeastOther(TenantId id) const {
 }
 
 double State::LeastOtherReserve(TenantId id) const {
-  const BandState& b = bands[static_cast<size_t>(tenants[id].limits.band)];
-  double least = ReserveClock(), key = 0;
+  const Peers& b = *tenants[id].peers;
+  double least = ReserveClock(tenants[id]), key = 0;
   if (b.waiting_r.LeastExcept(id, &key)) least = std::min(least, key);
   if (b.running_r.LeastExcept(id, &key)) least = std::min(least, key);
   return least;
@@ -51,7 +51,7 @@ void State::Wakes(TenantId id, Place was) {
   }
   if (t.idle_since != kNever) {
     EndIdle(id);
-    t.idle_since = !t.blocked && t.outstanding == Nanos(0) ? now : kNever;
+    t.idle_since = Idle(t) ? now : kNever;
   }
 }
 
@@ -68,7 +68,7 @@ void State::EndIdle(TenantId id) {
 
 // Device time that was offered in turn and not asked for does not come back, beyond `burst`.
 bool State::ClampToLent(TenantState& t) {
-  const BandState& b = band(t);
+  const Peers& b = *t.peers;
   const double f = t.f, r = t.r;
   t.f = std::max(f, b.lent_f - Ns(t.limits.burst) / t.limits.weight);
   if (t.guaranteed()) t.r = std::max(r, b.lent_r - Ns(t.limits.burst) / t.limits.guarantee);
@@ -77,14 +77,14 @@ bool State::ClampToLent(TenantState& t) {
 
 // A debt, and a credit, is worth `debt_horizon` of virtual time at most: whoever ran a mispredicted
 // giant is not starved for it, nor does it starve others when its charge is corrected.
-void State::Tag(TenantId id, Phase phase, double ns) {
+inline void State::TagAlone(TenantId id, bool guarantee, double ns) {
   TenantState& t = at(id);
   const double horizon_ns = Ns(options.debt_horizon);
-  if (phase == Phase::kGuarantee && t.guaranteed()) {
-    const double clock = ReserveClock();
+  if (guarantee && t.guaranteed()) {
+    const double clock = ReserveClock(t);
     MoveTag(ns / t.limits.guarantee, clock - horizon_ns, clock + horizon_ns, &t.r, &t.forgiven_r);
   } else {
-    const BandState& b = band(t);
+    const Peers& b = *t.peers;
     double least = -kInfinity, most = kInfinity;
     if (b.active > 1 || (b.active == 1 && t.place == Place::kInactive)) {
       const double middle = LeastOther(id), reach = horizon_ns / b.active_weight;
@@ -94,9 +94,14 @@ void State::Tag(TenantId id, Phase phase, double ns) {
     MoveTag(ns / t.limits.weight, least, most, &t.f, &t.forgiven_f);
   }
   if (t.capped()) {
-    t.bucket.Advance(now);
-    t.bucket.Take(ns);
+    bucket(t).Advance(now);
+    bucket(t).Take(ns);
   }
+}
+
+void State::Tag(TenantId id, Phase phase, double ns) {
+  TagAlone(id, OfGuarantee(phase), ns);
+  if (at(id).group_id != kNobody) TagAlone(at(id).group_id, OfParentsGuarantee(phase), ns);
 }
 
 void State::SignOfLife(TenantState& t) {

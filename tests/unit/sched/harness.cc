@@ -25,7 +25,9 @@ Harness::Harness(const HarnessOptions& options, std::vector<HarnessTenant> tenan
     t.random.seed(options.seed * 1000 + i);
     t.noise.seed(options.seed * 1000 + 300 + i);
     t.arrivals.seed(options.seed * 1000 + 600 + i);
-    t.id = arbiter_.Add(t.spec.limits, Time(Nanos(0)));
+    const size_t parent = t.spec.parent;
+    t.id = arbiter_.Add(t.spec.limits, Time(Nanos(0)),
+                        parent == SIZE_MAX ? kNoTenant : tenants_[parent].id);
     tenants_.push_back(std::move(t));
   }
   for (size_t i = 0; i < tenants_.size(); ++i) {

@@ -56,7 +56,16 @@ struct HarnessTenant {
   Nanos host_lo = Micros(3), host_hi = Micros(5);
   Nanos start{0};             // present from then ...
   Nanos stop = Nanos::max();  // ... idle (but registered) from then
+  size_t parent = SIZE_MAX;   // the index of one before it; SIZE_MAX: none
 };
+
+// A tenant that launches nothing itself, for the sake of its children.
+inline HarnessTenant Parent(const TenantLimits& limits) {
+  HarnessTenant parent;
+  parent.limits = limits;
+  parent.start = Nanos::max();
+  return parent;
+}
 
 struct HarnessOptions {
   uint64_t seed = 7;

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Budgets inside budgets: who belongs to whom, and how the tenants of a family are one tenant to all others.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "sched/state.h"
+
+namespace gpushare::sched {
+
+using State = Arbiter::State;
+
+namespace {
+
+// Of those of a family that are in `band`, together. What is guaranteed is so in the parent's own band.
+TenantLimits OfGroup(const TenantLimits& parent, Band band) {
+  TenantLimits limits = parent;
+  if (band != parent.band) limits.guarantee = 0;
+  limits.band = band;
+  return limits;
+}
+
+}  // namespace
+
+TenantLimits AsMember(const TenantLimits& limits) {
+  TenantLimits member = limits;
+  member.weight = 1;
+  member.guarantee = 0;
+  member.cap = 1;
+  return member;
+}
+
+// Its entry takes over what it is among others: its tags, its cap, and what it has in flight.
+Family* State::MakeFamily(TenantId parent) {
+  families.push_back(std::make_unique<Family>());
+  Family* const family = families.back().get();
+  Unfile(parent);
+  --band(at(parent)).registered;
+  family->parent = parent;
+  family->limits = at(parent).limits;
+  family->bucket = at(parent).bucket;
+  Enter(parent, *family);
+  TenantState& t = at(parent);
+  TenantState& entry = at(t.group_id);
+  entry.f = t.f;
+  entry.r = t.r;
+  entry.forgiven_f = std::exchange(t.forgiven_f, 0);
+  entry.forgiven_r = std::exchange(t.forgiven_r, 0);
+  entry.outstanding = t.outstanding;
+  entry.idle_since = t.idle_since;
+  t.limits = AsMember(t.limits);
+  t.bucket = TokenBucket(t.limits.cap, Ns(t.limits.cap_depth), 0, now);
+  t.f = LeastOther(parent);
+  t.r = ReserveClock(t);
+  File(parent);
+  return family;
+}
+
+void State::Enter(TenantId id, Family& family) {
+  const Band in = at(id).limits.band;
+  TenantId& group_id = family.groups[static_cast<size_t>(in)];
+  if (group_id == kNobody) {
+    group_id = NewEntry(OfGroup(family.limits, in));
+    TenantState& entry = at(group_id);
+    entry.peers = &band(entry);
+    entry.group = std::make_unique<Group>(&position_f, &position_r);
+    entry.group->family = &family;
+    entry.is_group = true;
+    entry.f = LeastOther(group_id);
+    entry.r = ReserveClock();
+    ++band(entry).registered;
+  }
+  Group& group = *at(group_id).group;
+  if (++group.members > group.room) {  // so that decisions take no memory
+    group.room = 2 * group.members;
+    group.Reserve(group.room);
+  }
+  at(id).group_id = group_id;
+  at(id).peers = &group;
+}
+
+void State::Leave(TenantId id) {
+  const TenantId group_id = std::exchange(at(id).group_id, kNobody);
+  at(id).peers = &band(at(id));
+  TenantState& entry = at(group_id);
+  if (--entry.group->members > 0) {
+    FileGroup(group_id);
+    return;
+  }
+  FileGroup(group_id);  // nobody of it is active
+  --band(entry).registered;
+  entry.group->family->groups[static_cast<size_t>(entry.limits.band)] = kNobody;
+  entry = TenantState();
+  free_ids.push_back(group_id);
+}
+
+void State::SetFamilyLimits(Family& family, const TenantLimits& limits) {
+  const bool was_capped = family.limits.cap < 1;
+  family.limits = limits;
+  if (was_capped) {
+    family.bucket.Reshape(limits.cap, Ns(limits.cap_depth), now);
+  } else {
+    family.bucket = TokenBucket(limits.cap, Ns(limits.cap_depth), 0, now);
+  }
+  for (const TenantId id : family.groups) {
+    if (id == kNobody) continue;
+    Unfile(id);
+    TenantState& entry = at(id);
+    if (!entry.guaranteed()) entry.r = ReserveClock();
+    entry.forgiven_f = entry.forgiven_r = 0;
+    entry.limits = OfGroup(limits, entry.limits.band);
+    FileGroup(id);
+  }
+}
+
+}  // namespace gpushare::sched
