@@ -37,41 +37,74 @@ Time CopyLimit::OpenAt(Time now) const {
 bool Gate::LimitsCopies(CopyDirection direction) const {
   const CopySupply* const supply = state_->engine.options.copy_supply.get();
   if (supply != nullptr && supply->LimitsCopies(direction)) return true;
-  return state_->limits_copies[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
+  const auto limits = [&](const TenantState& tenant) {
+    return tenant.limits_copies[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
+  };
+  return limits(*state_) || (state_->parent != nullptr && limits(*state_->parent));
 }
 
-Engine::Impl::CopyLook Engine::Impl::LookAtCopy(CopyLine::Waiter& copy, CopyDirection direction,
-                                                Time now) {
-  TenantState& tenant = *copy.tenant;
-  CopyLine& line = copy_lines[static_cast<size_t>(direction)];
-  CopyLimit& limit = tenant.copies[static_cast<size_t>(direction)];
+Engine::Impl::CopyAsked::CopyAsked(TenantState& tenant, CopyDirection asked_direction)
+    : direction(asked_direction),
+      in_family{&tenant, &tenant.family_turns[static_cast<size_t>(direction)]},
+      in_engine{&tenant, &tenant.copy_turns[static_cast<size_t>(direction)]} {}
+
+Engine::Impl::CopyLook Engine::Impl::LookAtCopy(CopyAsked& copy, Time now) {
+  const CopyDirection direction = copy.direction;
+  const size_t d = static_cast<size_t>(direction);
+  TenantState& tenant = *copy.in_engine.tenant;
+  CopyLine& line = copy_lines[d];
+  CopyLimit& limit = tenant.copies[d];
   CopySupply* const supply = options.copy_supply.get();
   const CopyState state =
       supply == nullptr ? CopyState::kUnlimited : supply->Copies(direction, now);
   if (tenant.suspended || state == CopyState::kSuspended) {
-    LeaveCopyLine(copy, direction);
+    LeaveCopyLines(copy);
     return {.suspended = true};
   }
+  // Who waits for a limit of its own is in nobody's way, and a family that does in none other's.
+  const bool shares = tenant.parent != nullptr || tenant.children > 0;
+  TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
   limit.Advance(now);
-  // Who waits for a limit of its own is in nobody's way.
-  if (!limit.open()) {
-    LeaveCopyLine(copy, direction);
+  if ((!shares || &family != &tenant) && !limit.open()) {
+    LeaveCopyLines(copy);
     return {.look_by = limit.OpenAt(now)};
   }
+  CopyLimit& shared = family.copies[d];
+  shared.Advance(now);
+  if (!shares || shared.bytes_per_s <= 0) {
+    LeaveFamilyLine(copy);
+  } else {
+    family.family_lines[d].Join(&copy.in_family);
+    const bool first = family.family_lines[d].First() == &copy.in_family;
+    if (!first || !shared.open()) {
+      LeaveCopyLine(copy);
+      // Those behind are woken when they come first.
+      return {.look_by = first ? shared.OpenAt(now) : kNever};
+    }
+  }
   if (state == CopyState::kUnlimited) {
-    LeaveCopyLine(copy, direction);
+    LeaveCopyLine(copy);
     return {.open = true};
   }
-  line.Join(&copy);
-  // Those behind are woken when they come first.
-  if (line.First() != &copy) return {};
+  line.Join(&copy.in_engine);
+  if (line.First() != &copy.in_engine) return {};
   if (state == CopyState::kOpen) return {.open = true};
-  copies_awaited[static_cast<size_t>(direction)] = true;
+  copies_awaited[d] = true;
   return {.look_by = supply->AwaitCopies(direction, now)};
 }
 
-void Engine::Impl::LeaveCopyLine(CopyLine::Waiter& copy, CopyDirection direction) {
-  if (copy_lines[static_cast<size_t>(direction)].Leave(&copy)) CopyLineChanged(direction);
+void Engine::Impl::LeaveCopyLine(CopyAsked& copy) {
+  if (copy_lines[static_cast<size_t>(copy.direction)].Leave(&copy.in_engine)) {
+    CopyLineChanged(copy.direction);
+  }
+}
+
+void Engine::Impl::LeaveFamilyLine(CopyAsked& copy) {
+  TenantState& tenant = *copy.in_family.tenant;
+  TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
+  CopyLine& line = family.family_lines[static_cast<size_t>(copy.direction)];
+  if (!line.Leave(&copy.in_family)) return;
+  if (const CopyLine::Waiter* const first = line.First()) Wake(*first->tenant);
 }
 
 void Engine::Impl::CopyLineChanged(CopyDirection direction) {
@@ -85,7 +118,13 @@ void Engine::Impl::CopyLineChanged(CopyDirection direction) {
 
 void Engine::Impl::ChargeCopy(TenantState& tenant, CopyDirection direction, int64_t bytes) {
   const size_t d = static_cast<size_t>(direction);
-  if (tenant.copies[d].bytes_per_s > 0) tenant.copies[d].tokens -= static_cast<double>(bytes);
+  const auto charge = [&](CopyLimit& limit) {
+    if (limit.bytes_per_s > 0) limit.tokens -= static_cast<double>(bytes);
+  };
+  TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
+  charge(family.copies[d]);
+  if (&family != &tenant) charge(tenant.copies[d]);
+  family.family_lines[d].Served(tenant.family_turns[d], static_cast<double>(bytes));
   if (options.copy_supply == nullptr) return;
   options.copy_supply->ChargeCopy(direction, bytes);
   copy_lines[d].Served(tenant.copy_turns[d], static_cast<double>(bytes));
@@ -96,7 +135,7 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const size_t d = static_cast<size_t>(direction);
-  CopyLine::Waiter copy{&tenant, &tenant.copy_turns[d]};
+  Engine::Impl::CopyAsked copy(tenant, direction);
   Time now = engine.clock.Now();
   const Time began = now;
   const Time passes_at = longest_hold == kNoBound ? kNever : After(began, longest_hold);
@@ -109,15 +148,15 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
       if (waited) --tenant.copies_waiting;
       seen = tenant.page.wake.load(std::memory_order_acquire);
       if (tenant.removed) {
-        engine.LeaveCopyLine(copy, direction);
+        engine.LeaveCopyLines(copy);
         return Verdict::kSuspended;
       }
-      const Engine::Impl::CopyLook look = engine.LookAtCopy(copy, direction, now);
+      const Engine::Impl::CopyLook look = engine.LookAtCopy(copy, now);
       const bool passes = !look.open && !look.suspended && now >= passes_at;
       if (look.open || passes) {
         if (passes) ++tenant.stats.held_past_bound;
         engine.ChargeCopy(tenant, direction, Signed(bytes));
-        engine.LeaveCopyLine(copy, direction);
+        engine.LeaveCopyLines(copy);
         tenant.stats.copy_bytes[d] += bytes;
         tenant.stats.copy_throttled[d] += now - began;
         if (now > began && engine.recorder->on()) [[unlikely]] {
@@ -126,7 +165,7 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
         return Verdict::kAdmitted;
       }
       if (now >= deadline || engine.supply_ended) {
-        engine.LeaveCopyLine(copy, direction);
+        engine.LeaveCopyLines(copy);
         return engine.supply_ended ? Verdict::kEnded : Verdict::kDeadline;
       }
       if (interrupt.ended()) {
@@ -156,11 +195,16 @@ void Gate::CopyRefused(CopyDirection direction, uint64_t bytes) {
   const size_t d = static_cast<size_t>(direction);
   const Time now = engine.clock.Now();
   const Section section(engine);
+  TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
   tenant.copies[d].Advance(now);
+  family.copies[d].Advance(now);
   engine.ChargeCopy(tenant, direction, -Signed(bytes));
   tenant.stats.copy_bytes[d] -= std::min(bytes, tenant.stats.copy_bytes[d]);
   // Who waits for the debt of it.
   engine.Wake(tenant);
+  if (const CopyLine::Waiter* const first = family.family_lines[d].First()) {
+    engine.Wake(*first->tenant);
+  }
   engine.CopyLineChanged(direction);
 }
 

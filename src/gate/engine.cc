@@ -55,9 +55,10 @@ Engine::~Engine() {
 }
 
 absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& options,
-                                        driver::Context context) {
+                                        driver::Context context, const Gate* parent) {
   const Time now = impl_->clock.Now();
-  auto tenant = std::make_unique<TenantState>(*impl_, std::move(name));
+  TenantState* const budget = parent == nullptr ? nullptr : parent->state_;
+  auto tenant = std::make_unique<TenantState>(*impl_, std::move(name), budget);
   tenant->options = options;
   if (context != impl_->context) tenant->own_context = context;
   tenant->copies[0] = {options.h2d_bytes_per_s, 0, now};
@@ -73,7 +74,9 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   impl_->grants.reserve(most);
   impl_->open_tenants.reserve(most);
   impl_->taken_from.reserve(most);
-  tenant->id = impl_->arbiter.Add(options.limits, now);
+  tenant->id =
+      impl_->arbiter.Add(options.limits, now, budget == nullptr ? sched::kNoTenant : budget->id);
+  if (budget != nullptr) ++budget->children;
   impl_->SetDelay(*tenant);
   if (tenant->id >= impl_->tenants.size()) impl_->tenants.resize(tenant->id + 1);
   impl_->tenants[tenant->id] = std::move(tenant);
@@ -117,6 +120,7 @@ void Engine::RemoveTenant(Gate* gate) {
       engine.SetUnsure(*stream, kNever);
     }
     engine.arbiter.Remove(tenant.id, now);
+    if (tenant.parent != nullptr) --tenant.parent->children;
     engine.commands_a_batch = 0;  // perhaps it was this one's
     Add(tenant.stats, engine.of_removed);
     // The reconciler may hold copies of this tenant's markers until it comes round.
@@ -362,6 +366,9 @@ void Gate::Update(const TenantOptions& options) {
   engine.RunArbiter(now, nullptr);
   // Waiters of every kind look again: they may wait by a rate that no longer holds.
   engine.Wake(tenant);
+  for (const auto& other : engine.tenants) {
+    if (other != nullptr && other->parent == &tenant) engine.Wake(*other);
+  }
 }
 
 GateStats Gate::stats() const {

@@ -317,9 +317,10 @@ class Engine {
   ~Engine();
 
   // `context`: one of its own, for streams that do not say theirs; null: the engine's. Gate::ContextEnds() before
-  // its end.
+  // its end. `parent`: a tenant of this engine whose share and copies' rates bound it as well, together with its siblings;
+  // it is removed after them.
   absl::StatusOr<Gate*> AddTenant(std::string name, const TenantOptions& options,
-                                  driver::Context context = nullptr);
+                                  driver::Context context = nullptr, const Gate* parent = nullptr);
   // Wakes its waiters with kSuspended, forgets its work. No call of the gate may be running after.
   void RemoveTenant(Gate* gate);
 

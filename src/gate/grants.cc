@@ -165,7 +165,7 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     // Whoever has a cap has nobody else pay for what is late.
     const bool guess = record.unknown ||
                        tenant.costs->spread(record.entry) > meter::Replay::kVaries ||
-                       tenant.options.limits.cap < 1;
+                       tenant.capped();
     const bool sure = !record.graph && !record.unknown && footprint > 0 &&
                       tenant.costs->IsSure(record.entry, meter::Replay::kVaries);
     const float* lengths = nullptr;  // of its parts, where they are known
@@ -318,9 +318,9 @@ bool Engine::Impl::StandsForHost(const TenantState& tenant, Time now) const {
 bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known, Time now) const {
   if (tenant.suspended) return false;
   const sched::TenantLimits& limits = tenant.options.limits;
-  const bool bounded = limits.cap < 1 || (options.supply != nullptr && supply_bounded);
+  const bool bounded = tenant.capped() || (options.supply != nullptr && supply_bounded);
   if (cost_known || (limits.band == sched::Band::kHigh && !bounded)) return true;
-  const bool others_depend = arbiter.tenants() > 1 || limits.cap < 1 || options.supply != nullptr;
+  const bool others_depend = arbiter.tenants() > 1 || tenant.capped() || options.supply != nullptr;
   if (!others_depend || tenant.unknown_in_flight < kUnknownInFlight) return true;
   // What is in flight may stand behind a wait for the host, which may wait for this call to come back.
   return StandsForHost(tenant, now);

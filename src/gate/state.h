@@ -192,10 +192,11 @@ struct GraphLengths {
 };
 
 struct TenantState {
-  TenantState(Engine::Impl& owner, std::string tenant_name);
+  TenantState(Engine::Impl& owner, std::string tenant_name, TenantState* of_parent);
 
   Engine::Impl& engine;
   const std::string name;
+  TenantState* const parent;              // null: none
   driver::Context own_context = nullptr;  // null: the engine's; constant
   TenantPage page;
   Purse purse;  // its credit
@@ -241,11 +242,20 @@ struct TenantState {
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
   std::array<CopyLine::Turn, 2> copy_turns;
+  // Those who wait for what the copies of a parent and its children may be together: the parent's; and each one's turn there.
+  std::array<CopyLine, 2> family_lines;
+  std::array<CopyLine::Turn, 2> family_turns;
+  int children = 0;
   std::array<CopyFlight, 2> copy_flights;
   int copies_waiting = 0;
   double leaves =
       0;  // of its kernels' durations the part that others had, over some 100 ms of them
   GateStats stats;
+
+  // Its own cap, or its parent's.
+  bool capped() const {
+    return options.limits.cap < 1 || (parent != nullptr && parent->options.limits.cap < 1);
+  }
 };
 
 struct LeaseState {
@@ -429,11 +439,20 @@ struct Engine::Impl {
     bool open = false, suspended = false;
     Time look_by = kNever;  // of one that waits; kNever: it is woken
   };
-  // Whether it may begin now; keeps its place in the line or gives it up.
-  CopyLook LookAtCopy(CopyLine::Waiter& copy, CopyDirection direction, Time now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void LeaveCopyLine(CopyLine::Waiter& copy, CopyDirection direction)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // One that asks to begin: its place among those of its family, and of the engine.
+  struct CopyAsked {
+    CopyAsked(TenantState& tenant, CopyDirection direction);
+    const CopyDirection direction;
+    CopyLine::Waiter in_family, in_engine;
+  };
+  // Whether it may begin now; keeps its places in the lines or gives them up.
+  CopyLook LookAtCopy(CopyAsked& copy, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void LeaveCopyLine(CopyAsked& copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void LeaveFamilyLine(CopyAsked& copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void LeaveCopyLines(CopyAsked& copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    LeaveFamilyLine(copy);
+    LeaveCopyLine(copy);
+  }
   // Who is first now looks again.
   void CopyLineChanged(CopyDirection direction) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void ChargeCopy(TenantState& tenant, CopyDirection direction, int64_t bytes)
@@ -563,8 +582,9 @@ struct Engine::Impl {
   Time NextPoll(Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 };
 
-inline TenantState::TenantState(Engine::Impl& owner, std::string tenant_name)
-    : engine(owner), name(std::move(tenant_name)), purse(page, owner.mu) {}
+inline TenantState::TenantState(Engine::Impl& owner, std::string tenant_name,
+                                TenantState* of_parent)
+    : engine(owner), name(std::move(tenant_name)), parent(of_parent), purse(page, owner.mu) {}
 
 // Holds the engine's lock. On leaving, with the lock released, it wakes whom the section admitted and the
 // reconciler if that has to look earlier than it meant to.

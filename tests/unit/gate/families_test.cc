@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tenants with a parent at the gate: what bounds the parent bounds all of them together.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "tests/unit/gate/engine_test.h"
+
+namespace gpushare::gate {
+namespace {
+
+constexpr auto kUp = CopyDirection::kHostToDevice, kDown = CopyDirection::kDeviceToHost;
+
+class FamilyTest : public EngineTest {
+ protected:
+  Tenant MakeChild(const Tenant& parent, const TenantOptions& options) {
+    Tenant t;
+    t.gate = *engine_->AddTenant("child", options, nullptr, parent.gate);
+    EXPECT_EQ(driver_->CreateStream(&t.handle, 0), Result::kSuccess);
+    t.stream = *t.gate->AddStream(t.handle);
+    return t;
+  }
+  // Copies of `size`, one as soon as the one before has begun, to `end`. How much that was.
+  std::unique_ptr<base::ClockThread> StartCopying(const Tenant& t, uint64_t size, Time end,
+                                                  std::atomic<uint64_t>& sum) {
+    return clock().StartThread("copies", [this, t, size, end, &sum] {
+      while (t.gate->AdmitCopy(kUp, size, end) == Verdict::kAdmitted) {
+        sum += size;
+        if (clock().Now() >= end) return;
+      }
+    });
+  }
+  std::unique_ptr<base::ClockThread> StartLaunching(Tenant& t, Nanos cost, Time end) {
+    return clock().StartThread("launches", [this, &t, cost, end] {
+      ASSERT_EQ(driver_->PushContext(context_), Result::kSuccess);
+      while (clock().Now() < end) {
+        if (Launch(t, cost, end) != Verdict::kAdmitted) break;
+      }
+      Synchronize(t);
+      driver_->PopContext();
+    });
+  }
+};
+
+TEST_F(FamilyTest, TheParentsCopyRateIsTheSumOfItsChildrens) {
+  Tenant parent = Make({.limits = {}, .h2d_bytes_per_s = 100e6});
+  Tenant a = MakeChild(parent, {}), b = MakeChild(parent, {});
+  EXPECT_TRUE(a.gate->LimitsCopies(kUp));
+  EXPECT_FALSE(a.gate->LimitsCopies(kDown));
+  const Time end = clock().Now() + Seconds(2);
+  std::atomic<uint64_t> of_a{0}, of_b{0};
+  auto first = StartCopying(a, 100'000, end, of_a), second = StartCopying(b, 400'000, end, of_b);
+  first->Join();
+  second->Join();
+  EXPECT_NEAR(static_cast<double>(of_a + of_b), 200e6, 3e6);
+  // Each gets as many bytes, whatever the size of its copies.
+  EXPECT_NEAR(static_cast<double>(of_a), 100e6, 3e6);
+  for (Tenant* each : {&a, &b, &parent}) Drop(*each);
+}
+
+TEST_F(FamilyTest, AChildsOwnRateIsInNobodysWay) {
+  Tenant parent = Make({.limits = {}, .h2d_bytes_per_s = 100e6});
+  Tenant slow = MakeChild(parent, {.limits = {}, .h2d_bytes_per_s = 10e6}),
+         fast = MakeChild(parent, {});
+  const Time end = clock().Now() + Seconds(2);
+  std::atomic<uint64_t> of_slow{0}, of_fast{0};
+  auto first = StartCopying(slow, 100'000, end, of_slow),
+       second = StartCopying(fast, 100'000, end, of_fast);
+  first->Join();
+  second->Join();
+  EXPECT_NEAR(static_cast<double>(of_slow), 20e6, 1e6);
+  EXPECT_NEAR(static_cast<double>(of_fast), 180e6, 3e6);
+  for (Tenant* each : {&slow, &fast, &parent}) Drop(*each);
+}
+
+TEST_F(FamilyTest, WhatTheParentCopiesItselfCountsToo) {
+  Tenant parent = Make({.limits = {}, .h2d_bytes_per_s = 100e6}), child = MakeChild(parent, {});
+  const Time end = clock().Now() + Seconds(2);
+  std::atomic<uint64_t> of_parent{0}, of_child{0};
+  auto first = StartCopying(parent, 200'000, end, of_parent),
+       second = StartCopying(child, 100'000, end, of_child);
+  first->Join();
+  second->Join();
+  EXPECT_NEAR(static_cast<double>(of_parent), 100e6, 3e6);
+  EXPECT_NEAR(static_cast<double>(of_child), 100e6, 3e6);
+  for (Tenant* each : {&child, &parent}) Drop(*each);
+}
+
+TEST_F(FamilyTest, ANewRateOfTheParentWakesItsChildren) {
+  Tenant parent = Make({.limits = {}, .h2d_bytes_per_s = 1e3}), child = MakeChild(parent, {});
+  clock().SleepUntil(clock().Now() + Seconds(1));
+  ASSERT_EQ(child.gate->AdmitCopy(kUp, 1'000'000, clock().Now()), Verdict::kAdmitted);
+  const Time began = clock().Now();  // the debt would be paid in a quarter of an hour
+  Time admitted{};
+  auto waiter = clock().StartThread("waits", [&] {
+    EXPECT_EQ(child.gate->AdmitCopy(kUp, 1000, kNever), Verdict::kAdmitted);
+    admitted = clock().Now();
+  });
+  clock().SleepUntil(began + Millis(10));
+  parent.gate->Update({});
+  waiter->Join();
+  EXPECT_NEAR(static_cast<double>((admitted - began).count()), 10e6, 0.1e6);
+  for (Tenant* each : {&child, &parent}) Drop(*each);
+}
+
+TEST_F(FamilyTest, ARefusedCopyGivesASiblingItsTurn) {
+  Tenant parent = Make({.limits = {}, .h2d_bytes_per_s = 1e3});
+  Tenant a = MakeChild(parent, {}), b = MakeChild(parent, {});
+  clock().SleepUntil(clock().Now() + Seconds(1));
+  ASSERT_EQ(a.gate->AdmitCopy(kUp, 1'000'000, clock().Now()), Verdict::kAdmitted);
+  const Time began = clock().Now();
+  Time admitted{};
+  auto waiter = clock().StartThread("waits", [&] {
+    EXPECT_EQ(b.gate->AdmitCopy(kUp, 5, kNever), Verdict::kAdmitted);
+    admitted = clock().Now();
+  });
+  clock().SleepUntil(began + Millis(10));
+  a.gate->CopyRefused(kUp, 1'000'000);
+  waiter->Join();
+  EXPECT_NEAR(static_cast<double>((admitted - began).count()), 10e6, 0.1e6);
+  for (Tenant* each : {&a, &b, &parent}) Drop(*each);
+}
+
+TEST_F(FamilyTest, TheParentsCapBoundsWhatItsChildrenRun) {
+  TenantOptions capped;
+  capped.limits.cap = 0.3;
+  TenantOptions heavy;
+  heavy.limits.weight = 2;
+  Tenant parent = Make(capped), a = MakeChild(parent, heavy), b = MakeChild(parent, {});
+  const Time from = clock().Now(), end = from + Seconds(2);
+  auto first = StartLaunching(a, Micros(50), end), second = StartLaunching(b, Micros(200), end);
+  first->Join();
+  second->Join();
+  clock().SleepUntil(clock().Now() + Millis(2));
+  const double elapsed = static_cast<double>((end - from).count());
+  const double of_a = static_cast<double>(a.gate->stats().measured.count()) / elapsed;
+  const double of_b = static_cast<double>(b.gate->stats().measured.count()) / elapsed;
+  EXPECT_NEAR(of_a + of_b, 0.3, 0.01);
+  EXPECT_NEAR(of_a, 0.2, 0.015);
+  for (Tenant* each : {&a, &b, &parent}) Drop(*each);
+}
+
+}  // namespace
+}  // namespace gpushare::gate
