@@ -83,7 +83,12 @@ Process::Found Process::ShareOf(CUcontext current) {
   const uint64_t epoch = epoch_.load(std::memory_order_acquire);
   CUdevice device = -1;
   Found found{.context = current};
-  if (driver().CtxGetDevice(&device) == CUDA_SUCCESS) found.share = ShareOf(device);
+  const CUresult result = driver().CtxGetDevice(&device);
+  if (result == CUDA_SUCCESS) {
+    found.share = ShareOf(device);
+  } else {
+    found.answer = result;  // its context has been destroyed, or is lost
+  }
   found.refused = found.share == nullptr;
   if (!found.refused) LastSeen() = {current, epoch, found.share};
   return found;

@@ -61,10 +61,11 @@ class Process {
 
   // The share that the calling thread's memory is charged to: that of its current context's GPU. Null and not
   // `refused`: it has no context, and the driver's own answer is the right one. Refused: there is no share to be had,
-  // and nothing may be taken.
+  // and nothing may be taken; `answer` says why.
   struct Found {
     device::VirtualDevice* share = nullptr;
     bool refused = false;
+    CUresult answer = CUDA_ERROR_OUT_OF_MEMORY;
     CUcontext context = nullptr;
     CUdevice device = -1;  // -1: that of the context
   };
@@ -210,7 +211,7 @@ CUresult ChargeTo(const Find& find, const Charged& charged, const Plain& plain) 
     [[maybe_unused]] const WholeUnless<kCancelled> whole;
     Process& process = Process::Get();
     const Process::Found found = find(process);
-    if (found.refused) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (found.refused) return found.answer;
     if (found.share == nullptr) return plain(process.driver());
     return charged(process.books(), process.PayerOf(found)).result;
   });

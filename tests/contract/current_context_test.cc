@@ -110,6 +110,21 @@ class CurrentContextTest : public ::testing::Test {
   std::unique_ptr<gpushare::testing::SimControl> sim_;
 };
 
+// Out of memory would have a framework empty its caches and try again.
+TEST_F(CurrentContextTest, WhereTheCurrentContextHasBeenDestroyedTheDriversAnswerIsGiven) {
+  CUcontext const context = Create();
+  ASSERT_EQ(Call<CUresult(CUcontext)>("cuCtxSetCurrent")(context), CUDA_SUCCESS);
+  std::thread([&] {
+    EXPECT_EQ(Call<CUresult(CUcontext)>("cuCtxDestroy_v2")(context), CUDA_SUCCESS);
+  }).join();
+  CUdeviceptr pointer = 0;
+  EXPECT_EQ((Call<CUresult(CUdeviceptr*, size_t)>("cuMemAlloc_v2")(&pointer, 4096)),
+            CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(
+      (Call<CUresult(CUdeviceptr*, size_t, CUstream)>("cuMemAllocAsync")(&pointer, 4096, nullptr)),
+      CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
 TEST_F(CurrentContextTest, TheDriverIsAskedOnce) {
   CUcontext const context = Create();
   ASSERT_EQ(Call<CUresult(CUcontext)>("cuCtxSetCurrent")(context), CUDA_SUCCESS);
