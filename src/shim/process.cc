@@ -12,6 +12,7 @@
 #include "base/no_cancel.h"
 #include "base/status_macros.h"
 #include "books/relaxed.h"
+#include "device/gpu/context_scope.h"
 #include "device/gpu/gpu.h"
 #include "device/process/broker_share.h"
 #include "driver/current_context.h"
@@ -117,6 +118,7 @@ device::VirtualDevice* Process::ShareOf(int ordinal) {
   if (share != nullptr) return share;
   const base::NoCancel whole;              // files are read, sockets are written
   const books::Relaxed relaxed(driver());  // the program may be capturing
+  const device::ContextScope::Restores restores(runtime_->driver());
   const absl::StatusOr<std::shared_ptr<device::Gpu>> gpu =
       runtime_->OpenGpu(absl::StrCat(ordinal), nullptr);
   if (!gpu.ok()) return nullptr;

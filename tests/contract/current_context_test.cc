@@ -110,6 +110,22 @@ class CurrentContextTest : public ::testing::Test {
   std::unique_ptr<gpushare::testing::SimControl> sim_;
 };
 
+// Before all others, since a process comes to its share of a GPU once.
+TEST_F(CurrentContextTest, AThreadWithoutAContextHasNoneWhenItsCallHasOpenedTheGpu) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemGenericAllocationHandle handle = 0;
+  ASSERT_EQ(Driver(), nullptr);
+  ASSERT_EQ(
+      (Call<CUresult(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*,
+                     unsigned long long)>("cuMemCreate")(&handle, size_t{2} << 20, &properties, 0)),
+      CUDA_SUCCESS);
+  EXPECT_EQ(Driver(), nullptr);
+  EXPECT_EQ(Got(), nullptr);
+  EXPECT_EQ(Call<CUresult(CUmemGenericAllocationHandle)>("cuMemRelease")(handle), CUDA_SUCCESS);
+}
+
 // Out of memory would have a framework empty its caches and try again.
 TEST_F(CurrentContextTest, WhereTheCurrentContextHasBeenDestroyedTheDriversAnswerIsGiven) {
   CUcontext const context = Create();

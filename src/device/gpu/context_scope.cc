@@ -77,6 +77,17 @@ void ContextScope::DropPushed(const driver::Driver& driver) {
   }
 }
 
+ContextScope::Restores::Restores(const driver::Driver& driver) : driver_(driver) {
+  driver::Context current = nullptr;
+  none_ = driver_.CurrentContext(&current) == driver::Result::kSuccess && current == nullptr;
+}
+
+ContextScope::Restores::~Restores() {
+  if (!none_) return;
+  if (pushed != 0) DropPushed(driver_);
+  bound = 0;
+}
+
 void ContextScope::Forget(const Site& site) {
   {
     base::MutexLock lock(&sites().mutex);

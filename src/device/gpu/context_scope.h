@@ -56,6 +56,20 @@ class ContextScope {
   // Whether kTrust would believe that the context is current: then no scope is needed for a call that names a stream.
   static bool Trusts(const Site& site) { return bound == site.id; }
 
+  // For a program that is not to find a context current that it has not made so: at the end the calling thread has none
+  // again, if it had none at the beginning.
+  class Restores {
+   public:
+    explicit Restores(const driver::Driver& driver);
+    ~Restores();
+    Restores(const Restores&) = delete;
+    Restores& operator=(const Restores&) = delete;
+
+   private:
+    const driver::Driver& driver_;
+    bool none_ = false;
+  };
+
   static uint64_t NewSite();
   // The context is about to go: if it was pushed for good on this thread, it is taken off it.
   static void Forget(const Site& site);
