@@ -169,7 +169,7 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
         return engine.supply_ended ? Verdict::kEnded : Verdict::kDeadline;
       }
       if (interrupt.ended()) {
-        engine.LeaveCopyLine(copy, direction);
+        engine.LeaveCopyLines(copy);
         return Verdict::kInterrupted;
       }
       until = std::min(until, interrupt.next());
@@ -182,7 +182,7 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
     {
       // What is asked may copy, too: it must not come behind who asks.
       const Section section(engine);
-      engine.LeaveCopyLine(copy, direction);
+      engine.LeaveCopyLines(copy);
     }
     interrupt.Ask(now);
     now = engine.clock.Now();
