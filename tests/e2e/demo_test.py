@@ -10,6 +10,7 @@ import os
 import pathlib
 import pty
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -379,6 +380,16 @@ class SmallCommands(unittest.TestCase):
         self.assertIn("gpushare bench: A subcommand is required\n", run("bench").stderr)
         self.assertNotIn("meant", run("--lsit").stderr)
         self.assertNotIn("meant", run("list", "--lsit").stderr)
+
+    def test_without_its_benchmarks_the_command_says_where_they_come_from(self):
+        with tempfile.TemporaryDirectory() as prefix:  # as in a wheel
+            alone = pathlib.Path(prefix, "bin", "gpushare")
+            alone.parent.mkdir()
+            shutil.copy2(os.path.realpath(COMMAND), alone)
+            done = subprocess.run([alone, "bench", "scenarios"], capture_output=True, text=True, timeout=60, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "install gpushare with CMake\n$")
+        self.assertEqual(done.stderr.count("share/gpushare/scenarios"), 1)
 
     def test_a_reader_that_has_had_enough_is_no_news(self):
         reads, writes = os.pipe()

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/env.h"
 #include "base/status_macros.h"
 
@@ -40,8 +41,10 @@ absl::StatusOr<std::vector<std::string>> PlacesOf(const std::string& folder) {
   return places;
 }
 
+// `what_to_do` ends the message where it is in none of the places.
 absl::StatusOr<std::string> FirstThere(const std::vector<std::string>& places,
-                                       const std::string& file, const std::string& what) {
+                                       const std::string& file, absl::string_view what,
+                                       absl::string_view what_to_do) {
   std::string looked;
   for (const std::string& place : places) {
     const std::string path = absl::StrCat(place, "/", file);
@@ -49,14 +52,19 @@ absl::StatusOr<std::string> FirstThere(const std::vector<std::string>& places,
     if (realpath(path.c_str(), real) != nullptr) return std::string(real);
     absl::StrAppend(&looked, looked.empty() ? "" : ", ", path);
   }
-  return absl::UnavailableError(absl::StrCat(what, " was not found; looked at ", looked));
+  return absl::UnavailableError(
+      absl::StrCat(what, " was not found; looked at ", looked, "; ", what_to_do));
 }
+
+constexpr absl::string_view kInstallBenchmarks =
+    "a wheel, and an installation of the component `runtime` alone, have no benchmarks: install "
+    "gpushare with CMake";
 
 }  // namespace
 
 absl::StatusOr<std::string> FindInstalled(const std::string& folder, const std::string& file) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::vector<std::string> places, PlacesOf(folder));
-  return FirstThere(places, file, file);
+  return FirstThere(places, file, file, kInstallBenchmarks);
 }
 
 absl::StatusOr<std::string> FindData(const std::string& folder) {
@@ -66,7 +74,8 @@ absl::StatusOr<std::string> FindData(const std::string& folder) {
   places.push_back(absl::StrCat(mine, "/../" GPUSHARE_DATADIR "/gpushare"));
 #endif
   places.push_back(absl::StrCat(mine, "/../share/gpushare"));
-  return FirstThere(places, folder, folder);
+  if (places.front() == places.back()) places.resize(1);
+  return FirstThere(places, folder, absl::StrCat("the folder of ", folder), kInstallBenchmarks);
 }
 
 absl::StatusOr<std::string> FindPreloadObject(const char* file) {
@@ -75,10 +84,7 @@ absl::StatusOr<std::string> FindPreloadObject(const char* file) {
   if (!asked.has_value()) {
     GPUSHARE_ASSIGN_OR_RETURN(places, PlacesOf("preload"));
   }
-  const absl::StatusOr<std::string> found = FirstThere(places, file, "the preloaded library");
-  if (found.ok()) return found;
-  return absl::UnavailableError(
-      absl::StrCat(found.status().message(), "; GPUSHARE_PRELOAD_DIR names its folder"));
+  return FirstThere(places, file, "the preloaded library", "GPUSHARE_PRELOAD_DIR names its folder");
 }
 
 }  // namespace gpushare::cli

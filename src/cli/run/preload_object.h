@@ -13,10 +13,11 @@ namespace gpushare::cli {
 // built, or in GPUSHARE_PRELOAD_DIR. Unavailable: it was not found; the message lists the places.
 absl::StatusOr<std::string> FindPreloadObject(const char* file);
 
-// The path of a file installed in <libdir>/gpushare/`folder` beside this command. Unavailable as above.
+// The path of a file that `gpushare bench` needs, installed in <libdir>/gpushare/`folder` beside this command. Unavailable as above, with
+// how to install it.
 absl::StatusOr<std::string> FindInstalled(const std::string& folder, const std::string& file);
 
-// The path of a folder of <datadir>/gpushare, beside this command. Unavailable as above.
+// Likewise for a folder of <datadir>/gpushare.
 absl::StatusOr<std::string> FindData(const std::string& folder);
 
 }  // namespace gpushare::cli
