@@ -94,9 +94,9 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
       ++found;
     }
     if (found > 1) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "user ", who.uid, " may be any of ", found, " tenants of the configuration (",
-          NamesOf(is_named), "): say which with GPUSHARE_TENANT"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the configuration names user ", who.uid, " for ", found, " tenants (",
+                       NamesOf(is_named), "): say which with GPUSHARE_TENANT"));
     }
     if (found == 0 && !config_.unlisted) {
       return absl::PermissionDeniedError(absl::StrCat(

@@ -306,10 +306,9 @@ TEST_F(RegistryTest, WhoIsWrongIsToldWhatThereIs) {
       registry_.Set("t00", "GPU-x", "cap=10%", now_, changed_).status().message().substr(0, 36),
       "the broker has no GPU GPU-x; it has ");
   // A process is told of its own user's.
-  EXPECT_EQ(
-      Try("", "", 7).status().message(),
-      "user 7 may be any of 3 tenants of the configuration ('t00', 't01', 't02'): say which with "
-      "GPUSHARE_TENANT");
+  EXPECT_EQ(Try("", "", 7).status().message(),
+            "the configuration names user 7 for 3 tenants ('t00', 't01', 't02'): say which with "
+            "GPUSHARE_TENANT");
   EXPECT_EQ(
       Try("t", "", 7).status().message(),
       "there is no tenant 't': add it to the configuration, or allow 'unlisted' ones; user 7 may "
