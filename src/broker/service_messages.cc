@@ -68,7 +68,13 @@ void Service::Read(Connection& connection) {
     if (got->what == ipc::Received::kEnd) return Drop(connection, "its connection was closed");
     got->fds.clear();  // nobody sends the broker descriptors; before it answers, these are closed
     const absl::StatusOr<ipc::Message> message = ipc::Decode(got->packet);
-    if (!message.ok()) return Drop(connection, Text(message.status()));
+    if (!message.ok()) {
+      // Who is of another version is to hear that it is.
+      if (absl::IsFailedPrecondition(message.status())) {
+        static_cast<void>(Refuse(connection, message.status()));
+      }
+      return Drop(connection, Text(message.status()));
+    }
     if (!std::exchange(connection.spoke, true)) --silent_;
     const absl::Status handled = Handle(connection, *message);
     if (!handled.ok()) return Drop(connection, Text(handled));

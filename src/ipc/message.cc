@@ -161,9 +161,11 @@ absl::StatusOr<Message> Decode(std::string_view packet) {
   reader.Number(kind);
   reader.Number(protocol);
   GPUSHARE_RETURN_IF_ERROR(reader.status());
-  if (protocol != kProtocol) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a packet of protocol ", protocol, "; this is ", kProtocol));
+  // A refusal is the same in every protocol: it is what tells who speaks another.
+  if (protocol != kProtocol && kind != Message(Refusal{}).index() + 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a process and the broker are of different versions of gpushare (protocol ",
+                     protocol, ", here ", kProtocol, "): start anew whichever is older"));
   }
   return DecodeKind(kind, reader);
 }

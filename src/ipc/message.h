@@ -7,7 +7,8 @@
 //
 // little endian; a string is its u32 length and its bytes; a list its u32 count and its elements. Decoding checks
 // everything: a packet that is too short or too long, an unknown kind, a string over kMostText or that is not UTF-8
-// is InvalidArgument, and allocates nothing beyond the packet's own size.
+// is InvalidArgument, and allocates nothing beyond the packet's own size. One of another protocol is FailedPrecondition, but
+// for a Refusal, which keeps its form for ever: the broker answers it to who speaks another, and that one understands.
 //
 //   process              broker
 //   Hello            ->

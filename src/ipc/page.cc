@@ -85,8 +85,9 @@ absl::StatusOr<Mapped<Page>> CheckAndMap(int fd, int seals, uint32_t magic) {
   GPUSHARE_ASSIGN_OR_RETURN(Mapped<Page> mapped, Map<Page>(fd));
   if (mapped->magic != magic) return absl::InvalidArgumentError("a page of another kind");
   if (mapped->version != kPageVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a page of version ", mapped->version, "; this is ", kPageVersion));
+    return absl::FailedPreconditionError(
+        absl::StrCat("a process and the broker are of different versions of gpushare (page ",
+                     mapped->version, ", here ", kPageVersion, "): start anew whichever is older"));
   }
   return mapped;
 }

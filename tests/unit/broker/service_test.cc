@@ -176,6 +176,28 @@ Config TwoTenants() {
   return config;
 }
 
+// A client that was installed before the broker, or after it.
+TEST_F(ServiceTest, WhoSpeaksAnotherProtocolIsToldSo) {
+  Start(TwoTenants());
+  const auto peer = Connect();
+  std::string packet = *ipc::Encode(ipc::Hello{.tenant = "old", .program = "test", .spec = ""});
+  packet[2] = 2;
+  ASSERT_TRUE(ipc::Send(peer->fd.get(), packet).ok());
+  base::Clock& clock = base::RealClock();
+  const auto got = ipc::ReceiveBefore(peer->fd.get(), clock, clock.Now() + Seconds(20));
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_EQ(got->what, ipc::Received::kPacket);
+  const auto answer = ipc::Decode(got->packet);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const absl::Status refused = ipc::FromRefusal(std::get<ipc::Refusal>(*answer));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("different versions"));
+  // And the connection is over.
+  const auto end = ipc::ReceiveBefore(peer->fd.get(), clock, clock.Now() + Seconds(20));
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->what, ipc::Received::kEnd);
+}
+
 TEST_F(ServiceTest, AProcessRegistersAndGetsItsShare) {
   Start(TwoTenants());
   auto peer = Connect();
@@ -466,7 +488,12 @@ TEST_F(ServiceTest, NonsenseEndsItsConnectionAndNoOther) {
     auto bad = Connect();
     send(bad->fd.get(), packet.data(), packet.size(), MSG_NOSIGNAL);
     base::Clock& clock = base::RealClock();
-    const auto got = ipc::ReceiveBefore(bad->fd.get(), clock, clock.Now() + Seconds(20));
+    auto got = ipc::ReceiveBefore(bad->fd.get(), clock, clock.Now() + Seconds(20));
+    if (got.ok() && got->what == ipc::Received::kPacket) {  // it may be of another version
+      const auto answer = ipc::Decode(got->packet);
+      EXPECT_TRUE(answer.ok() && std::holds_alternative<ipc::Refusal>(*answer)) << packet.size();
+      got = ipc::ReceiveBefore(bad->fd.get(), clock, clock.Now() + Seconds(20));
+    }
     EXPECT_TRUE(!got.ok() || got->what == ipc::Received::kEnd) << packet.size();
   }
   EXPECT_TRUE(good->Open().ok());

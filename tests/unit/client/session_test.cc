@@ -136,13 +136,17 @@ TEST_F(SessionTest, ABrokerThatEndsTheConnectionOrTalksNonsenseIsNone) {
     Accept();
     const base::UniqueFd second = Accept();
     Next(second.get());
-    ASSERT_TRUE(ipc::Send(second.get(), "nonsense").ok());
+    ASSERT_TRUE(ipc::Send(second.get(), std::string("\x63\0\1\0nonsense", 12)).ok());
+    const base::UniqueFd another = Accept();
+    Next(another.get());
+    ASSERT_TRUE(ipc::Send(another.get(), std::string("\2\0\2\0of a later version", 22)).ok());
     const base::UniqueFd third = Accept();
     Next(third.get());
     Say(third.get(), ipc::Part{.more = 0, .text = ""});
   });
   EXPECT_EQ(Connect().status().code(), Code::kUnavailable);
   EXPECT_EQ(Connect().status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Connect().status().code(), Code::kFailedPrecondition);
   EXPECT_EQ(Connect().status().code(), Code::kInternal);
   broker.join();
 }

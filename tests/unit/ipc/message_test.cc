@@ -65,7 +65,21 @@ TEST(Message, OfAnotherKindOrProtocolItIsNone) {
   }
   packet = Packet(Query{.what = "list"});
   packet[2] = 2;
-  EXPECT_EQ(Decode(packet).status().message(), "a packet of protocol 2; this is 1");
+  EXPECT_EQ(Decode(packet).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Decode(packet).status().message(),
+            "a process and the broker are of different versions of gpushare (protocol 2, here 1): "
+            "start anew whichever is older");
+}
+
+// It is what who speaks another protocol is answered.
+TEST(Message, ARefusalIsReadInWhateverProtocolItComes) {
+  const Refusal refusal{.code = 9, .message = "of different versions"};
+  std::string packet = Packet(refusal);
+  packet[2] = 2;
+  packet[3] = 1;
+  const auto read = Decode(packet);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(std::get<Refusal>(*read), refusal);
 }
 
 TEST(Message, TextsHaveALengthAndAreUtf8) {

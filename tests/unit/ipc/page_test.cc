@@ -111,8 +111,10 @@ TEST(Page, OfAnotherVersionIsRefused) {
   base::UniqueFd fd = Memory(kPageBytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   const uint32_t begin[] = {kUsageMagic, kPageVersion + 1};
   ASSERT_EQ(pwrite(fd.get(), begin, sizeof(begin), 0), static_cast<ssize_t>(sizeof(begin)));
-  EXPECT_EQ(MapUsage(fd.get()).status().message(),
-            absl::StrCat("a page of version ", kPageVersion + 1, "; this is ", kPageVersion));
+  EXPECT_EQ(
+      MapUsage(fd.get()).status().message(),
+      absl::StrCat("a process and the broker are of different versions of gpushare (page ",
+                   kPageVersion + 1, ", here ", kPageVersion, "): start anew whichever is older"));
 }
 
 TEST(Page, AForkedChildDoesNotHaveIt) {
