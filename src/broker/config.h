@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/time.h"
+#include "gpushare/c/gpushare.h"
 
 namespace gpushare::broker {
 
@@ -29,6 +30,9 @@ struct TenantConfig {
   std::map<std::string, std::string> labels;
   bool operator==(const TenantConfig&) const = default;
 };
+
+// What a tenant's share is of the GPU with that UUID: its spec, changed by what it says of this one; checked as a whole.
+absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& tenant, const std::string& uuid);
 
 struct Config {
   std::string socket;   // path; empty: the command line's, or the default

@@ -23,12 +23,8 @@ struct Found {
 Found FindOn(const Config& config, const std::string& gpu) {
   Found found;
   for (const TenantConfig& tenant : config.tenants) {
-    absl::StatusOr<gpushare_spec> spec = spec::ParseSpec(tenant.spec);
+    const absl::StatusOr<gpushare_spec> spec = SpecOn(tenant, gpu);
     if (!spec.ok()) continue;
-    if (const auto there = tenant.on.find(gpu); there != tenant.on.end()) {
-      const absl::StatusOr<gpushare_spec> changed = spec::ParseSpec(there->second);
-      if (changed.ok()) spec = spec::MergeSpec(*spec, *changed);
-    }
     const absl::StatusOr<spec::Limits> limits =
         spec::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, static_cast<uint64_t>(INT64_MAX));
     if (!limits.ok()) continue;

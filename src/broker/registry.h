@@ -215,7 +215,6 @@ class Registry {
   static Remains::Process TakeRemainsOf(const Session& session);
   void RestoreChanges(const Remains& remains, Time now, Changed& changed, const Dropped& dropped);
   absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Time now, Changed& changed);
-  absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& config, const std::string& uuid) const;
   absl::StatusOr<Share*> ShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed,
                                  const std::string* own = nullptr);
   // One that is there, of a tenant that has no process.

@@ -23,17 +23,6 @@ uint64_t Registry::CapacityOf(const GpuInfo& gpu, const Config& config) {
   return gpu.memory - std::min(reserve, gpu.memory);
 }
 
-absl::StatusOr<gpushare_spec> Registry::SpecOn(const TenantConfig& config,
-                                               const std::string& uuid) const {
-  GPUSHARE_ASSIGN_OR_RETURN(gpushare_spec spec, spec::ParseSpec(config.spec));
-  if (const auto at = config.on.find(uuid); at != config.on.end()) {
-    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec change, spec::ParseSpec(at->second));
-    spec = spec::MergeSpec(spec, change);
-  }
-  GPUSHARE_RETURN_IF_ERROR(CheckTenantSpec(spec));
-  return spec;
-}
-
 absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
   // First whether it can be: on each GPU everything together, with what those have that are not listed and have
   // processes, which keep it until they end.
