@@ -131,11 +131,15 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Get(const VirtualDevice::Request& 
   std::vector<quota::Demand> demands;
   // Who may wait does not overtake those who do. What the pool grows by may be known only when there is room.
   for (uint64_t made = 0; !(request.wait && others_wait);) {
+    const uint32_t given = device_.given().load();
     const Tried tried = Locked([&] { return Try(request, order, 0); });
     if (!tried.status.ok()) return tried.status;
     if (tried.pointer != 0) return tried.pointer;
     needs = tried.needs;
-    if (needs <= made) break;
+    if (needs <= made) {
+      if (!request.wait && device_.AwaitGiven(given, kNever)) continue;
+      break;
+    }
     made = needs;
     // Of what other pools have idle, and others have borrowed.
     demands.push_back(device_.MakeRoom(needs, request.wait ? nullptr : &asked,

@@ -166,6 +166,20 @@ absl::StatusOr<std::shared_ptr<DriverPool>> VirtualDevice::StreamOrderedPool() {
   return driver_pool();
 }
 
+void VirtualDevice::Given() {
+  giving_.fetch_sub(1);
+  given_.fetch_add(1);
+  raw_gpu_->clock().Wake(given_, INT32_MAX);
+  Unhold();
+}
+
+bool VirtualDevice::AwaitGiven(uint32_t seen, Time until) const {
+  if (giving_.load() == 0 && given_.load() == seen) return false;
+  if (raw_gpu_->clock().Now() >= until) return false;
+  raw_gpu_->clock().Wait(given_, seen, until, Nanos(0));
+  return true;
+}
+
 quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked, std::optional<Time> began) {
   quota::Account& account = *account_;
   if (asked != nullptr && asked->place != nullptr) {
@@ -251,10 +265,15 @@ quota::Grant VirtualDevice::Reserve(const Request& request) {
   const uint64_t bytes = request.bytes;
   Asked asked;
   if (!request.wait) {
-    const quota::Demand demand = MakeRoom(bytes, &asked);
-    const quota::Grant grant = account_->TryReserve(bytes);
-    if (!grant) account_->CountDenied();
-    return grant;
+    for (;;) {
+      const uint32_t given = given_.load();
+      const quota::Demand demand = MakeRoom(bytes, &asked);
+      const quota::Grant grant = account_->TryReserve(bytes);
+      if (grant) return grant;
+      if (AwaitGiven(given, kNever)) continue;
+      account_->CountDenied();
+      return grant;
+    }
   }
   // What is freed in pools comes through its stream; of foreign streams nobody tells.
   const auto ticket = std::make_shared<quota::Ticket>();

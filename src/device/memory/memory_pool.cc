@@ -36,11 +36,12 @@ class HeldDevice {
 template <typename Take>
 uint64_t MemoryPool::GiveBack(const Take& take, bool waits) {
   std::vector<Range> ranges;
+  std::optional<VirtualDevice::GivingBack> giving;
   {
     const std::lock_guard lock(lock_);
     ranges = take();
     // Before anybody can see that they are gone.
-    if (!ranges.empty()) giving_.fetch_add(1);
+    if (!ranges.empty()) giving.emplace(device_);
   }
   if (ranges.empty()) return 0;
   const driver::RelaxedCapture relaxed(gpu_.driver());
@@ -50,9 +51,6 @@ uint64_t MemoryPool::GiveBack(const Take& take, bool waits) {
     gpu_.RemoveSegment(range.base);
     static_cast<void>(device_.Give(range.base, range.bytes, waits));
   }
-  giving_.fetch_sub(1);
-  given_.fetch_add(1);
-  gpu_.clock().Wake(given_, INT32_MAX);
   return bytes;
 }
 
@@ -137,7 +135,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::TakeFromIdle(const Want& want,
                                                            const VirtualDevice::Request& request) {
   const Time began = gpu_.clock().Now();
   for (;;) {
-    const uint32_t given = given_.load();
+    const uint32_t given = device_.given().load();
     if (request.wait) {
       FindReached(kNobody);
       TellOfFreed();  // for how far they come
@@ -153,7 +151,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::TakeFromIdle(const Want& want,
       const std::lock_guard lock(lock_);
       if (SparedSince(began).empty()) return base;
     }
-    gpu_.clock().Wait(given_, given, std::min(request.deadline, now + kPoll), Nanos(0));
+    gpu_.clock().Wait(device_.given(), given, std::min(request.deadline, now + kPoll), Nanos(0));
   }
 }
 
@@ -178,7 +176,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
       /*waits=*/true);
 
   for (;;) {
-    const uint32_t given = given_.load();
+    const uint32_t given = device_.given().load();
     device_.Memory(&left, &total);
     if (left < want.bytes) want = least;
     absl::StatusOr<driver::DevicePtr> base = TakeIfRoom(want, request.wait);
@@ -195,11 +193,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
         return pointer;
       }
     }
-    if (giving_.load() == 0) break;
-    // Nothing is refused while memory is on its way back.
-    const Time until = request.wait ? request.deadline : kNever;
-    if (gpu_.clock().Now() >= until) break;
-    gpu_.clock().Wait(given_, given, until, Nanos(0));
+    if (!device_.AwaitGiven(given, request.wait ? request.deadline : kNever)) break;
   }
   if (request.wait) return driver::DevicePtr{0};
   absl::StatusOr<driver::DevicePtr> base = device_.Take({.bytes = least.bytes});
@@ -361,18 +355,22 @@ void MemoryPool::Watch(const std::shared_ptr<Stream>& stream) {
   streams_[stream->id()] = stream;
 }
 
-void MemoryPool::StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& end) {
+void MemoryPool::StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& end) noexcept {
   const bool over = end != nullptr && end->Over();
   bool serve = false;
   {
     const std::lock_guard lock(lock_);
     streams_.erase(stream);
     told_.erase(stream);
-    if (end == nullptr) return;  // what was freed on it goes back with its segments only
+    if (end == nullptr) return;
     if (over) {
       blocks_.Forget(stream);
     } else {
-      ends_.push_back({stream, end});
+      try {
+        ends_.push_back({stream, end});
+      } catch (const std::bad_alloc&) {
+        return;
+      }
     }
     serve = waiting_.load() != 0;
     if (serve) device_.Hold();  // a waiter is alive, and so is the virtual device
@@ -380,7 +378,10 @@ void MemoryPool::StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& e
   if (!serve) return;
   const std::shared_ptr<MemoryPool> self = shared_from_this();
   const HeldDevice held(device_);
-  ServeWaiters(kNever);
+  try {
+    ServeWaiters(kNever);
+  } catch (const std::bad_alloc&) {  // they look by themselves
+  }
 }
 
 // ---- Statistics ----

@@ -58,8 +58,9 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   // Its allocator is gone: from now on what is idle is given back at once.
   void Orphan();
   // Of a stream that freed memory here, and is about to be destroyed; its context is current, and the thread
-  // in the relaxed mode. `end` null: unknown.
-  void StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& end);
+  // in the relaxed mode. `end` null: unknown, as it is without memory of the host: what was freed there goes back with its
+  // segments.
+  void StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& end) noexcept;
   void Watch(const std::shared_ptr<Stream>& stream);  // memory is freed on it
   // Who waits is told of what was freed before, when its stream has come so far.
   void TellOfFreed();
@@ -169,9 +170,6 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   std::list<std::shared_ptr<Waiter>> waiters_;
 
   std::atomic<uint32_t> waiting_{0};
-  // Segments on their way back to the driver are charged still. How many threads are at it, from when they are out of
-  // blocks_ on, and how often one was done.
-  std::atomic<uint32_t> giving_{0}, given_{0};
   std::atomic<bool> orphan_{false};
 };
 

@@ -173,8 +173,28 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // One reason more, and one less, to exist; the last may end this object.
   void Hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
   void Unhold();
-  // As Credit(), for a GPU that closes.
+  // As Credited(), of what is charged still: for a context that ended, or a GPU that closes.
   void Abandon(uint64_t bytes);
+  // While one of its pools gives memory back that is out of the pool's hands: until the driver has it, it is charged, and
+  // idle no more. Keeps the device, which is known to be alive; the end may be the device's.
+  class GivingBack {
+   public:
+    explicit GivingBack(VirtualDevice& device) : device_(device) {
+      device_.Hold();
+      device_.giving_.fetch_add(1);
+    }
+    ~GivingBack() { device_.Given(); }
+    GivingBack(const GivingBack&) = delete;
+    GivingBack& operator=(const GivingBack&) = delete;
+
+   private:
+    VirtualDevice& device_;
+  };
+  // How often that was done, for who waits for the next time.
+  const std::atomic<uint32_t>& given() const { return given_; }
+  // Nothing is refused while memory is on its way back: waits for that, at most until `until`. False: nothing has come since
+  // given() was `seen`, nor will it in time.
+  bool AwaitGiven(uint32_t seen, Time until) const;
 
  private:
   friend class Gpu;
@@ -194,6 +214,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   void EndContext();
   absl::StatusOr<std::shared_ptr<Partition>> ChangePartition(const spec::Limits& limits) const;
   void Retire();  // the last shared_ptr is gone
+  void Given();
   void RecallFor(uint64_t bytes, Asked* asked, std::optional<Time> began);
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
   void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;
@@ -228,6 +249,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of limits_
   std::vector<std::weak_ptr<MemoryPool>> pools_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> has_pools_{false};
+  std::atomic<uint32_t> giving_{0}, given_{0};  // see GivingBack
   std::shared_ptr<DriverPool> driver_pool_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Reclaimer> reclaimer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Partition> partition_ ABSL_GUARDED_BY(mutex_);

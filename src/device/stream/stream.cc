@@ -165,14 +165,17 @@ void Stream::AddPool(MemoryPool* pool) {
   last_pool_.store(pool, std::memory_order_relaxed);
 }
 
-void Stream::TellEnd() {
+void Stream::TellEnd() noexcept {
   const driver::RelaxedCapture relaxed(gpu_.driver());
   // A stream that captures is not asked, which would break the capture of whoever owns it.
   std::shared_ptr<StreamEnd> end;
   if (native_ != nullptr) {  // the legacy stream does not end
-    const absl::StatusOr<bool> capturing = Capturing();
-    if (capturing.ok() && !*capturing) end = StreamEnd::Of(gpu_.driver(), native_);
-    if (end != nullptr) device_->unfinished().Leave(device_->tenant().name(), end);
+    try {
+      const absl::StatusOr<bool> capturing = Capturing();
+      if (capturing.ok() && !*capturing) end = StreamEnd::Of(gpu_.driver(), native_);
+      if (end != nullptr) device_->unfinished().Leave(device_->tenant().name(), end);
+    } catch (const std::bad_alloc&) {
+    }
     order_->Ends(end);
   }
   const base::MutexLock lock(&pools_mutex_);  // nobody else is here any more

@@ -103,7 +103,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   absl::Status CreateNative();
   absl::Status Attach();
   void AddPool(MemoryPool* pool);
-  void TellEnd();  // those who have to know
+  // Those who have to know. Who could not be told for want of host memory does not know when it ends.
+  void TellEnd() noexcept;
 
   // Whether what is submitted now goes into a graph.
   absl::StatusOr<bool> Capturing() const;

@@ -73,6 +73,33 @@ TEST_P(HostMemoryTest, AFreeThatFailsHoldsNothing) {
   }
 }
 
+// A stream that ends behind work, when something was freed on it, tells several: whoever cannot be told does not know it.
+TEST_P(HostMemoryTest, AStreamEndsAllTheSame) {
+  if (GetParam().foreign) return;  // nobody tells of its end
+  int failures = 0;
+  for (int nth = 1, failed = 1; failed != 0; ++nth) {
+    ASSERT_LT(nth, 1000);
+    const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+    const Allocator allocator = Must(Allocator::Create(device, {.strategy = GetParam().strategy}));
+    std::optional<Stream> stream(Must(Stream::Create(device)));
+    const DevicePtr pointer = Must(allocator.AllocateRaw(MiB(1), {.stream = &*stream}));
+    const Allocation large = Must(allocator.Allocate(MiB(16)));
+    ASSERT_OK(stream->SetAsync(large.pointer(), 0, MiB(16)));
+    EXPECT_OK(allocator.Free(pointer, *stream));
+    const int before = FailingMemory::failed();
+    {
+      const FailingMemory fails(nth);
+      stream.reset();
+    }
+    failed = FailingMemory::failed() - before;
+    failures += failed;
+    EXPECT_EQ(Must(allocator.stats()).allocations, 1u) << nth;
+    runtime_->SleepFor(absl::Milliseconds(10));
+    EXPECT_OK(allocator.Trim());
+  }
+  EXPECT_GE(failures, 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Strategies, HostMemoryTest,
                          ::testing::Values(How{AllocationStrategy::kSuballocating, true},
                                            How{AllocationStrategy::kSuballocating, false},

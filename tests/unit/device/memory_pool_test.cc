@@ -83,6 +83,29 @@ TEST_F(MemoryPoolTest, NearTheQuotaSegmentsAreNoLargerThanNeeded) {
   EXPECT_EQ(Must(device.stats()).memory.denied, 1u);
 }
 
+// Another thread gives a segment back, which the device is not done with: it is no pool's any more, and charged still.
+TEST_F(MemoryPoolTest, NothingIsRefusedWhileAnotherPoolGivesMemoryBack) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device), other = MakePool(device),
+                  direct = Must(Allocator::Create(device)),
+                  ordered =
+                      Must(Allocator::Create(device, {.strategy = AllocationStrategy::kPool}));
+  const Stream stream = Must(Stream::Create(device));
+  for (const Allocator* asks : {&other, &direct, &ordered}) {
+    EXPECT_OK(pool.Free(Must(pool.AllocateRaw(MiB(40)))));
+    ASSERT_OK(Spin(stream, absl::Milliseconds(10)));
+    const absl::Duration began = runtime_->Now();
+    Thread trims = Must(runtime_->StartThread("trims", [&] { EXPECT_OK(pool.Trim()); }));
+    runtime_->SleepFor(absl::Milliseconds(1));
+    EXPECT_OK(asks->Allocate(MiB(60)).status());
+    EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - began), 10, 1);
+    trims.Join();
+    EXPECT_OK(other.Trim());
+    EXPECT_OK(ordered.Trim());
+  }
+  EXPECT_EQ(Must(device.stats()).memory.denied, 0u);
+}
+
 TEST_F(MemoryPoolTest, WhatIsIdleIsGivenUpForOthersOfTheTenant) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Allocator pool = MakePool(device), other = MakePool(device);
