@@ -102,9 +102,8 @@ bool Account::lends() const {
 }
 
 void Account::Serve() {
-  const Account& root = parent_ != nullptr ? *parent_ : *this;
-  if (root.book_ != nullptr) {
-    root.book_->Serve();
+  if (root().book_ != nullptr) {
+    root().book_->Serve();
   } else {
     line().Serve();
   }
@@ -139,10 +138,9 @@ void Waiters::LookAgain() const {
 }
 
 Waiters Account::AwaitedBy() const {
-  const Account& root = parent_ != nullptr ? *parent_ : *this;
   Waiters waiters;
-  waiters.lines_.push_back(root.line_);
-  if (loan() != 0) root.book_->AddWaiters(root, &waiters);
+  waiters.lines_.push_back(root().line_);
+  if (root().loan() != 0) root().book_->AddWaiters(root(), &waiters);
   return waiters;
 }
 

@@ -168,7 +168,7 @@ class Account {
   void CountDenied() { denied_.fetch_add(1, std::memory_order_relaxed); }
   bool has_waiters() const;  // here or in the family
   // Whether what is given back here may be what somebody waits for: of the family, or who has lent it.
-  bool is_awaited() const { return waiters_->load() != 0 && (has_waiters() || loan() != 0); }
+  bool is_awaited() const { return waiters_->load() != 0 && (has_waiters() || root().loan() != 0); }
   // Those who are in line now, and those of the family who come yet.
   Waiters AwaitedBy() const;
   uint64_t waiting_bytes() const { return waiting_bytes_.load(); }  // what they wait for, here
@@ -219,6 +219,9 @@ class Account {
   }
   bool borrows() const { return borrows_; }
   Account* parent() const { return parent_; }
+  // Its parent, or itself: whose guarantee it is, who borrows and lends.
+  Account& root() { return parent_ != nullptr ? *parent_ : *this; }
+  const Account& root() const { return parent_ != nullptr ? *parent_ : *this; }
 
   AccountUsage Usage() const;
 
@@ -241,6 +244,7 @@ class Account {
   Grant TryChargeBoth(uint64_t bytes);
   void CommitAlone(uint64_t bytes);
   void Uncharge(uint64_t bytes);
+  void UnchargeAlone(uint64_t bytes);
   void Serve();
   WaitingLine& line() const { return parent_ != nullptr ? *parent_->line_ : *line_; }
 
@@ -322,14 +326,18 @@ inline void Account::Commit(uint64_t bytes) {
   if (parent_ != nullptr) parent_->CommitAlone(bytes);
 }
 
-inline void Account::Uncharge(uint64_t bytes) {
-  // Child before parent, the reverse of charging: the parent's charge covers its children's always.
+inline void Account::UnchargeAlone(uint64_t bytes) {
   if (borrows_) [[unlikely]] {
     UnchargeByBook(bytes);
   } else {
     charged_.fetch_sub(bytes);
   }
-  if (parent_ != nullptr) parent_->charged_.fetch_sub(bytes);
+}
+
+inline void Account::Uncharge(uint64_t bytes) {
+  // Child before parent, the reverse of charging: the parent's charge covers its children's always.
+  UnchargeAlone(bytes);
+  if (parent_ != nullptr) parent_->UnchargeAlone(bytes);
   // Sequentially consistent with a waiter's arrival: either it sees the bytes, or it is seen here.
   if (waiters_->load() != 0) [[unlikely]]
     Serve();

@@ -80,6 +80,25 @@ TEST_F(LoansTest, WhatIsFreedRepaysTheLoanFirst) {
   EXPECT_EQ(borrower_->Usage().peak, 50u);
 }
 
+// It is the parent who borrows, and who repays when its child frees.
+TEST_F(LoansTest, AChildBorrowsAndRepaysThroughItsParent) {
+  const Owned child = *Account::Create(kUnlimited, borrower_.get());
+  EXPECT_TRUE(child->Reserve(90));
+  child->Commit(90);
+  EXPECT_EQ(borrower_->loan(), 60u);
+  EXPECT_EQ(borrower_->own(), 90u);
+  const Grant refused = child->Reserve(11);
+  EXPECT_FALSE(refused);
+  EXPECT_EQ(refused.left, 10u);
+  child->Release(50);
+  EXPECT_EQ(borrower_->loan(), 10u);
+  EXPECT_EQ(owner_->lent() + nobodys_->lent(), 10u);
+  EXPECT_TRUE(child->CheckInvariants().ok()) << child->CheckInvariants();
+  child->Release(40);
+  EXPECT_EQ(borrower_->loan(), 0u);
+  EXPECT_EQ(borrower_->charged(), 0u);
+}
+
 TEST_F(LoansTest, AnOwnerGetsItBackWhenTheBorrowerFrees) {
   EXPECT_TRUE(borrower_->Reserve(80));
   borrower_->Commit(80);
@@ -425,6 +444,21 @@ TEST_F(LoansTest, AnOwnerThatWaitsIsServedByTheBorrowersFree) {
   owner.join();
   owner_->Cancel(40);
   borrower_->Cancel(60);
+}
+
+TEST_F(LoansTest, WhoWaitsForABorrowersChildIsServedByIt) {
+  const Owned lent = *Account::Create(kUnlimited, borrower_.get());
+  const Owned waits = *Account::Create(kUnlimited, owner_.get());
+  ASSERT_TRUE(lent->Reserve(100));
+  std::thread waiter([&] { EXPECT_TRUE(waits->ReserveBefore(40, base::RealClock(), kNever)); });
+  WaitUntil([&] { return waits->has_waiters(); });
+  EXPECT_TRUE(lent->is_awaited());
+  lent->Cancel(30);
+  EXPECT_TRUE(waits->has_waiters());
+  lent->Cancel(10);
+  waiter.join();
+  waits->Cancel(40);
+  lent->Cancel(60);
 }
 
 TEST_F(LoansTest, AnOwnerThatWaitedInVainHasNotLeftWhatIsLent) {
