@@ -36,6 +36,8 @@ namespace gpushare {
 
 struct VirtualDeviceStats {
   std::string tenant;
+  std::string
+      parent;  // the tenant's; empty: it has none. A parent's memory is that of its children as well
   int gpu = 0;          // ordinal
   absl::Duration time;  // when it was taken, on the runtime's clock
   bool suspended = false;
@@ -83,6 +85,7 @@ namespace internal {
 inline VirtualDeviceStats FromC(const gpushare_vdev_stats& c) {
   VirtualDeviceStats s;
   s.tenant = c.tenant;
+  s.parent = c.parent;
   s.gpu = c.gpu;
   s.time = absl::Nanoseconds(c.time_ns);
   s.suspended = c.suspended != 0;

@@ -13,8 +13,25 @@
 // "default". (Thread scope alone is not enough: autograd runs backward passes on threads of its
 // own, but on the forward pass's streams.)
 //
-// Errors: AlreadyExists for a name that is taken; Unimplemented for a parent. Threading:
-// thread-safe; a scope belongs to its thread.
+// Budgets inside budgets: tenants with a parent divide what the parent has.
+//
+//   absl::StatusOr<Tenant> team = Tenant::Create(*runtime, {.name = "team"});
+//   absl::StatusOr<VirtualDevice> all = VirtualDevice::Create(*gpu, *team, "memory=16GiB,compute=50%");
+//   absl::StatusOr<Tenant> user = Tenant::Create(*runtime, {.name = "user", .parent = &*team});
+//   absl::StatusOr<VirtualDevice> one = VirtualDevice::Create(*gpu, *user, "memory=4GiB,weight=2");
+//
+// What a child allocates is charged to its own quota and to the parent's, and both hold. Weights are among siblings, who
+// divide the time that the parent is entitled to; what one leaves goes to its siblings first. The parent's guarantee, cap and copy
+// rates are those of all of them together, what it launches itself included (as a child of weight 1). A child's guarantee comes
+// out of its parent's, and its priority is the parent's or lower. Memory and shares in a child's spec are parts of the GPU, as
+// everybody's. One level.
+//
+// Errors: AlreadyExists for a name that is taken; Unimplemented for a parent that has one itself. A virtual device of a child:
+// FailedPrecondition where the parent has none on that GPU, or one without a memory quota; InvalidArgument for a priority
+// above the parent's; Unimplemented under a broker, for an isolation other than shared and context, and for memory_cap (which the
+// parent may have). A parent's handle cannot be destroyed before its children's: declare it before them. (It stays until the
+// process ends otherwise.) Its virtual device stays while a child has one on that GPU. Threading: thread-safe; a scope belongs to
+// its thread.
 #ifndef GPUSHARE_TENANT_H_
 #define GPUSHARE_TENANT_H_
 
@@ -42,7 +59,7 @@ struct TenantOptions {
   std::string name;  // 1 to 63 bytes of UTF-8, unique in the runtime
   std::map<std::string, std::string> labels = {};
   std::optional<Priority> priority = std::nullopt;  // of virtual devices whose spec gives none
-  const Tenant* parent = nullptr;                   // budgets inside budgets: Unimplemented
+  const Tenant* parent = nullptr;                   // budgets inside budgets: see above
 };
 
 // An identity. Owns at most one virtual device per GPU, which keeps it alive.

@@ -324,15 +324,23 @@ typedef struct gpushare_tenant_options {
   uint32_t struct_size;
   int32_t priority;       /* of virtual devices whose spec does not say; gpushare_priority */
   const char* name;       /* 1 to 63 bytes of UTF-8, unique in the runtime */
-  gpushare_tenant parent; /* null; budgets inside budgets are UNIMPLEMENTED */
+  gpushare_tenant parent; /* budgets inside budgets: see below; null: none */
   const gpushare_label* labels;
   size_t label_count;
 } gpushare_tenant_options;
 
-/* ALREADY_EXISTS: the name is taken. */
+/* ALREADY_EXISTS: the name is taken.
+ *
+ * With a `parent` the tenant's virtual devices are within the parent's on the same GPU, which has to be there first, with a memory
+ * quota: what it allocates is charged to both quotas; weights are among siblings, who divide what the parent is entitled to;
+ * the parent's guarantee, cap and copy rates are those of all of them together, what it launches itself included. No guarantee
+ * or priority is above the parent's. UNIMPLEMENTED: the parent has a parent; or, for a virtual device, there is a broker, an
+ * isolation other than shared and context, or `memory_cap` for a child. */
 GPUSHARE_API gpushare_status gpushare_tenant_create(gpushare_runtime runtime,
                                                     const gpushare_tenant_options* options,
                                                     gpushare_tenant* tenant);
+/* FAILED_PRECONDITION: it is the parent of tenants that are there, which the message names. They are as long as their handle, or
+ * a virtual device of theirs. The handle stays valid then. */
 GPUSHARE_API gpushare_status gpushare_tenant_destroy(gpushare_tenant tenant);
 /* The tenant "default", to whom unattributed work goes; visible in every snapshot once it has any.
  * */
@@ -550,6 +558,10 @@ typedef struct gpushare_vdev_stats {
 
   uint64_t memory_borrowed; /* of memory_used and what is on its way, what is beyond `memory` */
   uint64_t memory_lent;     /* of `memory`, what others have borrowed */
+
+  /* The tenant's parent; empty: it has none. A parent's memory is that of its children as well; its work and copies are its
+   * own. */
+  char parent[64];
 } gpushare_vdev_stats;
 
 GPUSHARE_API gpushare_status gpushare_vdev_get_stats(gpushare_vdev vdev,

@@ -170,6 +170,8 @@ Gpu::~Gpu() {
       base::MutexLock lock(&mutex_);
       left.assign(retired_.begin(), retired_.end());
     }
+    // A parent may go with the last that its children have.
+    for (VirtualDevice* device : left) device->Hold();
     for (VirtualDevice* device : left) {
       // The last of it may end the device.
       auto taken = runtime_->books().TakeAllOf(&device->account());
@@ -190,6 +192,7 @@ Gpu::~Gpu() {
     for (const std::shared_ptr<DriverPool>& pool : DriverPools()) {
       bytes_left += pool->Abandon(/*give=*/!abandoned);
     }
+    for (VirtualDevice* device : left) device->Unhold();
     if (abandoned) {
       close_report = absl::DeadlineExceededError(
           absl::StrCat("GPU ", ordinal_, " is closed, and work of ", running, " still runs after ",

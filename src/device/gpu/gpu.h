@@ -121,6 +121,7 @@ class Gpu final : private quota::Source, private quota::Holder {
   // Admission of a new device, and of new limits for one. AlreadyExists: the tenant has one.
   struct Seat {
     uint64_t promise = 0;
+    uint64_t of_parent = 0;  // its promise among those of its parent's children; 0: it has none
     uint32_t slot = 0;
   };
   absl::StatusOr<Seat> Admit(VirtualDevice* device, const spec::Limits& limits);
@@ -147,8 +148,9 @@ class Gpu final : private quota::Source, private quota::Holder {
   // Who waits for memory of `whose` looks when streams have come to what was freed on them before: in its pools, in those of
   // who has no quota either, and of borrowers.
   void TellOfFreed(const VirtualDevice& whose);
-  // Memory that is idle in pools of others that have no quota either, and of virtual devices that are gone.
-  void TrimUnpromised(const VirtualDevice& but, uint64_t bytes, std::optional<Time> began);
+  // Memory that is idle in pools of others that are charged to the same account in the end: all that have no quota, or a parent
+  // and its children; and of virtual devices that are gone.
+  void TrimFamily(const VirtualDevice& but, uint64_t bytes, std::optional<Time> began);
 
   void AddDevice(const std::shared_ptr<VirtualDevice>& device);
   std::vector<std::shared_ptr<VirtualDevice>> Devices() const;  // in order of creation
@@ -208,6 +210,9 @@ class Gpu final : private quota::Source, private quota::Holder {
   quota::Holder::Figures figures() const override;
   // What a promise takes that the broker has not granted yet. ResourceExhausted: nor does it.
   absl::Status AskFor(const Tenant& tenant, uint64_t bytes);
+  // Whether `limits` of `device` are within its parent's, and cover its children's.
+  absl::Status CheckFamily(const VirtualDevice& device, const spec::Limits& limits) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Seat> TakeSeat(VirtualDevice* device, const Admission::Promise& promise)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t HeldByQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

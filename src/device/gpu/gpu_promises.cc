@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who has been promised how much of it: admission, what comes out of a broker's grant, what is lent and comes back.
 #include <algorithm>
+#include <cmath>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -46,10 +49,55 @@ void Gpu::UpdateUnpromised() {
   apart_.store(others);
 }
 
+namespace {
+
+// What a child is promised comes out of what its parent is.
+Admission::Promise PromiseOf(const VirtualDevice& device, const spec::Limits& limits) {
+  if (device.parent() != nullptr) return {};
+  return {limits.memory, limits.compute.guarantee};
+}
+
+std::string ShareText(double share) { return spec::FormatShare(std::round(share * 1e4) / 1e4); }
+
+}  // namespace
+
+absl::Status Gpu::CheckFamily(const VirtualDevice& device, const spec::Limits& limits) const {
+  const double wanted = limits.compute.guarantee;
+  const double of_children = device.of_children_.guarantees();
+  if (of_children > wanted + kRounding) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("tenant ", Quoted(device.tenant().name()), ": a guarantee of ",
+                     ShareText(wanted), " asked, but ", ShareText(of_children),
+                     " are promised to its children; ask for more ('compute' or 'guarantee'), or "
+                     "shrink theirs"));
+  }
+  const VirtualDevice* const parent = device.parent();
+  if (parent == nullptr || wanted <= 0) return absl::OkStatus();
+  const double all = books_->guarantee(parent->seat_.promise);
+  const double others = parent->of_children_.guarantees_but(device.seat_.of_parent);
+  if (others + wanted <= all + kRounding) return absl::OkStatus();
+  const double left = std::max(0.0, all - others);
+  const auto millionths = [](double share) {
+    return static_cast<uint64_t>(std::llround(share * 1e6));
+  };
+  return WithDetail(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "tenant ", Quoted(device.tenant().name()), ": a guarantee of ", ShareText(wanted),
+          " asked, ", ShareText(left), " left of the ", ShareText(all), " of its parent ",
+          Quoted(parent->tenant().name()), " (", ShareText(others),
+          " promised to its other children); ask for less ('compute' or 'guarantee'), or raise the "
+          "parent's")),
+      {.tenant = parent->tenant().name(),
+       .limit = "guarantee",
+       .asked = millionths(wanted),
+       .left = millionths(left),
+       .total = millionths(all)});
+}
+
 absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const spec::Limits& limits) {
   TrimUnusedPools();
   const Tenant& tenant = device->tenant();
-  const Admission::Promise promise{limits.memory, limits.compute.guarantee};
+  const Admission::Promise promise = PromiseOf(*device, limits);
   // What nobody is promised others take meanwhile, without the lock.
   for (;;) {
     {
@@ -60,9 +108,14 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const spec::Limits& 
                                                      " already; resize that one"));
       }
       UpdateUnpromised();
+      GPUSHARE_RETURN_IF_ERROR(CheckFamily(*device, limits));
       GPUSHARE_RETURN_IF_ERROR(books_->Check(tenant.name(), 0, promise, HeldWithoutQuota()));
       if (!device->has_quota() || loans_.Join(device->account(), *unpromised_)) {
-        return TakeSeat(device, promise);
+        GPUSHARE_ASSIGN_OR_RETURN(Seat seat, TakeSeat(device, promise));
+        if (VirtualDevice* const parent = device->parent()) {
+          seat.of_parent = parent->of_children_.Add({std::nullopt, limits.compute.guarantee});
+        }
+        return seat;
       }
     }
     GPUSHARE_RETURN_IF_ERROR(AskFor(tenant, *promise.memory));
@@ -97,7 +150,7 @@ absl::StatusOr<Gpu::Seat> Gpu::TakeSeat(VirtualDevice* device, const Admission::
 
 absl::Status Gpu::Change(VirtualDevice* device, const spec::Limits& limits) {
   TrimUnusedPools();
-  const Admission::Promise promise{limits.memory, limits.compute.guarantee};
+  const Admission::Promise promise = PromiseOf(*device, limits);
   quota::Account& account = device->account();
   const uint64_t most = limits.memory_cap.value_or(limits.memory.value_or(0));
   for (;;) {
@@ -107,8 +160,14 @@ absl::Status Gpu::Change(VirtualDevice* device, const spec::Limits& limits) {
       // What it holds above its old quota is about to be covered by the new one.
       uint64_t held = HeldWithoutQuota();
       if (device->has_quota()) held -= std::min(held, loans_.Over(account));
+      GPUSHARE_RETURN_IF_ERROR(CheckFamily(*device, limits));
       GPUSHARE_RETURN_IF_ERROR(
           books_->Check(device->tenant().name(), device->seat_.promise, promise, held));
+      if (VirtualDevice* const parent = device->parent()) {
+        parent->of_children_.Replace(device->seat_.of_parent,
+                                     {std::nullopt, limits.compute.guarantee});
+        break;
+      }
       if (!limits.memory.has_value() ||
           loans_.SetLimits(account, *limits.memory, most, *unpromised_)) {
         books_->Replace(device->seat_.promise, promise);
@@ -120,6 +179,9 @@ absl::Status Gpu::Change(VirtualDevice* device, const spec::Limits& limits) {
     GPUSHARE_RETURN_IF_ERROR(
         AskFor(device->tenant(), quota::Minus(*limits.memory, account.guarantee())));
   }
+  // Of a child. Its waiters are served by its parent's line.
+  account.SetLimit(limits.memory.value_or(quota::kUnlimited));
+  return absl::OkStatus();
 }
 
 // What the quotas leave of the limit must have room for it.
@@ -155,6 +217,9 @@ Room Gpu::room() {
 void Gpu::Return(VirtualDevice* device) {
   base::MutexLock lock(&mutex_);
   books_->Remove(device->seat_.promise);
+  if (VirtualDevice* const parent = device->parent()) {
+    parent->of_children_.Remove(device->seat_.of_parent);
+  }
   seated_.erase(&device->tenant());
   over_quota_.erase(device);
   retired_.insert(device);
@@ -257,9 +322,10 @@ quota::Holder::Figures Gpu::figures() const {
 
 void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask,
                  std::optional<Time> began) {
-  std::vector<std::shared_ptr<VirtualDevice>> borrowers = Devices();
+  const std::vector<std::shared_ptr<VirtualDevice>> all = Devices();
+  std::vector<std::shared_ptr<VirtualDevice>> borrowers = all;
   std::erase_if(borrowers, [&](const std::shared_ptr<VirtualDevice>& device) {
-    return device.get() == &owner || device->account().loan() == 0;
+    return &device->account() == &owner.account().root() || device->account().loan() == 0;
   });
   std::stable_sort(borrowers.begin(), borrowers.end(), [](const auto& a, const auto& b) {
     if (a->band() != b->band()) return a->band() > b->band();  // the low one first
@@ -268,35 +334,52 @@ void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks
   const auto wanted_of = [&](const VirtualDevice& device) {
     return std::min(device.account().loan(), lacks());
   };
-  for (const std::shared_ptr<VirtualDevice>& device : borrowers) {
-    if (const uint64_t wanted = wanted_of(*device)) device->TrimPools(wanted, began);
+  // What a parent has borrowed its children may hold.
+  const auto holders_of = [&](const std::shared_ptr<VirtualDevice>& borrower) {
+    std::vector<VirtualDevice*> holders = {borrower.get()};
+    if (!borrower->has_children()) return holders;
+    for (const std::shared_ptr<VirtualDevice>& device : all) {
+      if (device->parent() == borrower.get()) holders.push_back(device.get());
+    }
+    std::stable_sort(
+        holders.begin(), holders.end(),
+        [](const VirtualDevice* a, const VirtualDevice* b) { return a->band() > b->band(); });
+    return holders;
+  };
+  for (const std::shared_ptr<VirtualDevice>& borrower : borrowers) {
+    for (VirtualDevice* const device : holders_of(borrower)) {
+      if (const uint64_t wanted = wanted_of(*borrower)) device->TrimPools(wanted, began);
+    }
   }
   if (!ask) return;
   constexpr int kMostTimes = 16;
-  for (const std::shared_ptr<VirtualDevice>& device : borrowers) {
-    for (int times = 0; times < kMostTimes; ++times) {
-      const uint64_t wanted = wanted_of(*device);
-      if (wanted == 0 || !device->AskBack(wanted)) break;
-      device->TrimPools(wanted, began);  // where it keeps what was freed
+  for (const std::shared_ptr<VirtualDevice>& borrower : borrowers) {
+    for (VirtualDevice* const device : holders_of(borrower)) {
+      for (int times = 0; times < kMostTimes; ++times) {
+        const uint64_t wanted = wanted_of(*borrower);
+        if (wanted == 0 || !device->AskBack(wanted)) break;
+        device->TrimPools(wanted, began);  // where it keeps what was freed
+      }
     }
   }
 }
 
 void Gpu::TellOfFreed(const VirtualDevice& whose) {
   for (const std::shared_ptr<VirtualDevice>& device : Devices()) {
-    const quota::Account& account = device->account();
-    const bool family = account.parent() != nullptr && account.parent() == whose.account().parent();
-    if (device.get() == &whose || family || account.loan() != 0) device->TellOfFreed();
+    const quota::Account& root = device->account().root();
+    const bool family = &root == &whose.account().root();
+    if (family || root.loan() != 0) device->TellOfFreed();
   }
 }
 
-void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes, std::optional<Time> began) {
+void Gpu::TrimFamily(const VirtualDevice& but, uint64_t bytes, std::optional<Time> began) {
   TrimUnusedPools();
+  const quota::Account& root = but.account().root();
   for (const std::shared_ptr<VirtualDevice>& device : Devices()) {
-    if (device.get() == &but || device->has_quota()) continue;
-    const uint64_t room = unpromised_->Room();
+    if (device.get() == &but || &device->account().root() != &root) continue;
+    const uint64_t room = root.Room();
     if (room >= bytes) return;
-    device->TrimPools(bytes - room, began);
+    device->TrimPools(bytes - room + root.Over(), began);
   }
 }
 

@@ -28,7 +28,8 @@ absl::StatusOr<std::shared_ptr<DriverPool>> DriverPool::Create(VirtualDevice& de
 absl::Status DriverPool::Start() {
   const driver::Driver& driver = gpu_.driver();
   const quota::Account& account = device_.account();
-  const driver::Result result = AddNative(account.parent() == nullptr ? account.most() : 0);
+  const bool has_quota = account.parent() == nullptr || device_.parent() != nullptr;
+  const driver::Result result = AddNative(has_quota ? account.most() : 0);
   if (result == driver::Result::kNotSupported) {
     return absl::UnimplementedError(
         absl::StrCat("allocator strategy 'pool': GPU ", gpu_.ordinal(),

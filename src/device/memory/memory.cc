@@ -34,6 +34,11 @@ void VirtualDevice::Memory(uint64_t* free_bytes, uint64_t* total_bytes) const {
     return;
   }
   const quota::Account* parent = account_->parent();
+  if (raw_parent_ != nullptr) {
+    *total_bytes = std::min(account_->limit(), parent->limit());
+    *free_bytes = std::min(account_->Left(), parent->Left());
+    return;
+  }
   *total_bytes = parent == nullptr ? account_->limit() : parent->limit();
   *free_bytes = parent == nullptr ? account_->Left() : parent->Room();
 }
@@ -59,7 +64,33 @@ std::string MoreThan(uint64_t more, uint64_t less) {
 
 }  // namespace
 
+absl::Status VirtualDevice::OverQuotaOfFamily(uint64_t bytes, uint64_t left) const {
+  const quota::Account& parents = raw_parent_->account();
+  // Which of the two has no room. Others may have changed that meanwhile.
+  const bool own = account_->Left() <= parents.Left();
+  const uint64_t total = own ? account_->limit() : parents.limit();
+  left = std::min(left, total);
+  const std::string parent = Quoted(raw_parent_->tenant().name());
+  const char* const key = !own && parents.borrows() ? "memory_cap" : "memory";
+  const std::string of = own ? "its own memory quota of " : "the memory quota of its parent ";
+  const std::string where =
+      own ? absl::StrCat(spec::ReadableBytes(total), " within its parent ", parent)
+          : absl::StrCat(parent, ", ", spec::ReadableBytes(total), " for all of its children");
+  return WithDetail(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "tenant ", Quoted(tenant_->name()), " on GPU ", raw_gpu_->ordinal(), ": ",
+          MoreThan(bytes, left), " asked, ", spec::ReadableBytes(left), " left of ", of, where,
+          own ? "; free some, or raise '" : "; free some of its or its siblings', or raise '", key,
+          own ? "' of its virtual device" : "' of its parent's virtual device")),
+      {.tenant = own ? tenant_->name() : raw_parent_->tenant().name(),
+       .limit = "memory",
+       .asked = bytes,
+       .left = left,
+       .total = total});
+}
+
 absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
+  if (raw_parent_ != nullptr) return OverQuotaOfFamily(bytes, left);
   uint64_t free_bytes = 0, total = 0;
   Memory(&free_bytes, &total);
   left = std::min(left, total);
@@ -182,32 +213,33 @@ bool VirtualDevice::AwaitGiven(uint32_t seen, Time until) const {
 
 quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked, std::optional<Time> began) {
   quota::Account& account = *account_;
+  quota::Account& root = account.root();
+  const bool has_promise = raw_parent_ != nullptr || account.parent() == nullptr;
   if (asked != nullptr && asked->place != nullptr) {
     if (!asked->began.has_value()) asked->began = gpu_->clock().Now();
     began = asked->began;
     if (!std::exchange(asked->told, true)) raw_gpu_->TellOfFreed(*this);
   }
   // Before anything is looked at: what is there then is there for the caller.
-  const bool promised = account.parent() == nullptr && raw_gpu_->loans().may_lend() &&
-                        bytes <= account.guarantee() &&
-                        account.own() + bytes <= account.guarantee();
-  quota::Demand demand = promised ? quota::Demand(account) : quota::Demand();
-  if (account.parent() == nullptr && !has_pools_.load(std::memory_order_relaxed) &&
-      account.Room() >= bytes) {
+  const bool promised = has_promise && raw_gpu_->loans().may_lend() && bytes <= root.guarantee() &&
+                        root.own() + bytes <= root.guarantee();
+  quota::Demand demand = promised ? quota::Demand(root) : quota::Demand();
+  if (has_promise && !has_pools_.load(std::memory_order_relaxed) && account.Room() >= bytes &&
+      root.Room() >= bytes) {
     return demand;
   }
   uint64_t free_bytes = 0, total = 0;
   Memory(&free_bytes, &total);
   if (bytes > total) return demand;
-  if (free_bytes < bytes) TrimPools(bytes - free_bytes, began);
-  if (account.parent() != nullptr) {
-    if (account.parent()->Room() < bytes) raw_gpu_->TrimUnpromised(*this, bytes, began);
-  } else if (promised) {
-    RecallFor(bytes, asked, began);
+  if (free_bytes < bytes) TrimPools(bytes - free_bytes + root.Over(), began);
+  // If its own quota is full, what others give up does not help.
+  if (raw_parent_ != nullptr && account.Left() < bytes) return demand;
+  if ((account.parent() != nullptr || has_children()) && root.Room() < bytes) {
+    raw_gpu_->TrimFamily(*this, bytes, began);
   }
+  if (promised) RecallFor(bytes, asked, began);
   // Who waits asks again from time to time, and does not wait for each answer.
-  const quota::Account& all = account.parent() != nullptr ? *account.parent() : account;
-  if (all.source() != nullptr && all.Room() < bytes) {
+  if (root.source() != nullptr && root.Room() < bytes) {
     account.Grow(bytes, asked != nullptr && asked->place != nullptr ? gpu_->clock().Now() : kNever);
   }
   return demand;
@@ -215,6 +247,7 @@ quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked, std::optiona
 
 void VirtualDevice::RecallFor(uint64_t bytes, Asked* asked, std::optional<Time> began) {
   const quota::Account& account = *account_;
+  const quota::Account& root = account.root();
   const auto others_wait_for = [&] {
     const uint64_t all = account.waiting_bytes();
     return asked != nullptr && asked->place != nullptr ? all - std::min(all, bytes) : all;
@@ -225,12 +258,12 @@ void VirtualDevice::RecallFor(uint64_t bytes, Asked* asked, std::optional<Time> 
     if (asked != nullptr && asked->place != nullptr && !asked->place->waits()) return uint64_t{0};
     uint64_t all = bytes;
     if (asked != nullptr) all += std::min(*asked->ahead, others_wait_for());
-    const uint64_t promised = account.guarantee(), own = account.own();
+    const uint64_t promised = root.guarantee(), own = root.own();
     return std::min(all, promised - std::min(promised, own));
   };
   const auto lacks = [&] {
     const uint64_t all = wanted();
-    return all - std::min(all, account.Reachable());
+    return all - std::min(all, root.Reachable());
   };
   if (lacks() == 0) return;
   const bool ask = asked != nullptr && wanted() > asked->bytes;

@@ -350,15 +350,11 @@ absl::Status Runtime::StartTrace(const std::shared_ptr<Trace>& trace) {
 }
 
 absl::StatusOr<std::shared_ptr<Tenant>> Runtime::CreateTenant(
-    const gpushare_tenant_options& options) {
+    const gpushare_tenant_options& options, const std::shared_ptr<Tenant>& parent) {
   if (options.name == nullptr) return absl::InvalidArgumentError("tenant name: it is null");
   const std::string name = options.name;
   GPUSHARE_RETURN_IF_ERROR(spec::ValidateTenantName(name));
-  if (options.parent != nullptr) {
-    return absl::UnimplementedError(
-        absl::StrCat("tenant ", Quoted(name),
-                     ": budgets inside budgets are not implemented yet; leave out 'parent'"));
-  }
+  if (parent != nullptr) GPUSHARE_RETURN_IF_ERROR(CheckParent(name, *parent));
   if (options.priority < GPUSHARE_PRIORITY_UNSET || options.priority > GPUSHARE_PRIORITY_LOW) {
     return absl::InvalidArgumentError(absl::StrCat("tenant priority: ", options.priority,
                                                    " given, 0 (unset) to 3 (low) allowed"));
@@ -378,7 +374,7 @@ absl::StatusOr<std::shared_ptr<Tenant>> Runtime::CreateTenant(
     }
   }
   auto tenant = std::make_shared<Tenant>(name, static_cast<gpushare_priority>(options.priority),
-                                         std::move(labels));
+                                         std::move(labels), parent);
   base::MutexLock lock(&mutex_);
   std::weak_ptr<Tenant>& place = tenants_[name];
   if (!place.expired()) {
@@ -392,6 +388,25 @@ absl::StatusOr<std::shared_ptr<Tenant>> Runtime::CreateTenant(
     sweep_at_ = std::max<size_t>(2 * tenants_.size(), 64);
   }
   return tenant;
+}
+
+absl::Status Runtime::CheckParent(const std::string& name, const Tenant& parent) const {
+  const std::string tenant = absl::StrCat("tenant ", Quoted(name), ": ");
+  if (&parent == default_tenant_.get()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tenant, "the default tenant cannot be its parent; create one that is"));
+  }
+  if (!Has(parent)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tenant, "its parent ", Quoted(parent.name()), " is of another runtime"));
+  }
+  if (parent.parent() != nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        tenant, "its parent ", Quoted(parent.name()), " has a parent itself, ",
+        Quoted(parent.parent()->name()),
+        "; budgets inside budgets are one level deep: make that one the parent of both"));
+  }
+  return absl::OkStatus();
 }
 
 bool Runtime::Has(const Tenant& tenant) const {

@@ -101,7 +101,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // Attaches `trace` to the open GPUs, and to those that will be opened. AlreadyExists: another records.
   absl::Status StartTrace(const std::shared_ptr<Trace>& trace);
 
-  absl::StatusOr<std::shared_ptr<Tenant>> CreateTenant(const gpushare_tenant_options& options);
+  // `parent`: whose handle the options have; null: none.
+  absl::StatusOr<std::shared_ptr<Tenant>> CreateTenant(const gpushare_tenant_options& options,
+                                                       const std::shared_ptr<Tenant>& parent);
   std::shared_ptr<Tenant> default_tenant() const { return default_tenant_; }
   // Whether `tenant` is of this runtime, and not of another that has the same names.
   bool Has(const Tenant& tenant) const;
@@ -118,6 +120,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   absl::StatusOr<std::optional<uint64_t>> DefaultMemory(int ordinal) const;
 
  private:
+  absl::Status CheckParent(const std::string& name, const Tenant& parent) const;
   Runtime();
   // Of `asked`, or as it is without; `source` is the setting that asked for it.
   static absl::StatusOr<uint64_t> ReserveFor(std::optional<uint64_t> asked, const char* source,

@@ -5,8 +5,10 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "base/sync.h"
@@ -19,11 +21,33 @@ class VirtualDevice;
 
 class Tenant {
  public:
-  Tenant(std::string name, gpushare_priority priority, std::map<std::string, std::string> labels)
-      : name_(std::move(name)), priority_(priority), labels_(std::move(labels)) {}
+  Tenant(std::string name, gpushare_priority priority, std::map<std::string, std::string> labels,
+         std::shared_ptr<Tenant> parent = nullptr)
+      : name_(std::move(name)),
+        priority_(priority),
+        labels_(std::move(labels)),
+        parent_(std::move(parent)) {
+    if (parent_ == nullptr) return;
+    base::MutexLock lock(&parent_->mutex_);
+    parent_->children_.insert(this);
+  }
+  ~Tenant() {
+    if (parent_ == nullptr) return;
+    base::MutexLock lock(&parent_->mutex_);
+    parent_->children_.erase(this);
+  }
+  Tenant(const Tenant&) = delete;
+  Tenant& operator=(const Tenant&) = delete;
 
   const std::string& name() const { return name_; }
   gpushare_priority priority() const { return priority_; }
+  const std::shared_ptr<Tenant>& parent() const { return parent_; }  // null: none
+  std::vector<std::string> children() const {                        // their names, in order
+    std::set<std::string> names;
+    base::MutexLock lock(&mutex_);
+    for (const Tenant* child : children_) names.insert(child->name_);
+    return {names.begin(), names.end()};
+  }
   // Null: it has no such label.
   const std::string* label(const std::string& key) const {
     const auto at = labels_.find(key);
@@ -46,9 +70,11 @@ class Tenant {
   const std::string name_;
   const gpushare_priority priority_;
   const std::map<std::string, std::string> labels_;
+  const std::shared_ptr<Tenant> parent_;
 
   mutable base::Mutex mutex_;
   std::map<const Gpu*, std::weak_ptr<VirtualDevice>> devices_ ABSL_GUARDED_BY(mutex_);
+  std::set<const Tenant*> children_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushare::device

@@ -17,13 +17,20 @@ std::string Percentage(double share) { return spec::FormatShare(std::round(share
 
 }  // namespace
 
+double Admission::guarantee(uint64_t id) const {
+  const auto at = promises_.find(id);
+  return at == promises_.end() ? 0 : at->second.guarantee;
+}
+
+double Admission::guarantees_but(uint64_t id) const {
+  return static_cast<double>(guarantees_ - Units(guarantee(id))) * kGuaranteeUnit;
+}
+
 absl::Status Admission::Check(const std::string& tenant, uint64_t id, const Promise& promise,
                               uint64_t held) const {
-  double guarantees = this->guarantees();
+  const double guarantees = guarantees_but(id);
   uint64_t memory = memory_;
   if (const auto replaced = promises_.find(id); replaced != promises_.end()) {
-    guarantees =
-        static_cast<double>(guarantees_ - Units(replaced->second.guarantee)) * kGuaranteeUnit;
     memory -= replaced->second.memory.value_or(0);
   }
   if (promise.guarantee > 0 && guarantees + promise.guarantee > 1 + kRounding) {

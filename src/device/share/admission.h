@@ -47,6 +47,8 @@ class Admission {
   uint64_t capacity() const { return capacity_; }
   void SetCapacity(uint64_t capacity) { capacity_ = capacity; }  // what was promised stays
   uint64_t memory() const { return memory_; }                    // sum of the quotas
+  double guarantee(uint64_t id) const;
+  double guarantees_but(uint64_t id) const;  // of the others
   double guarantees() const { return static_cast<double>(guarantees_) * kGuaranteeUnit; }
 
  private:

@@ -29,7 +29,8 @@ absl::StatusOr<spec::Limits> VirtualDevice::Resolve(const gpushare_spec& spec) c
                      "use 'context'"));
   }
   GPUSHARE_ASSIGN_OR_RETURN(spec::Limits limits,
-                            spec::ResolveSpec(spec, tenant_->priority(), raw_gpu_->capacity()));
+                            spec::ResolveSpec(spec, DefaultPriority(), raw_gpu_->capacity()));
+  if (raw_parent_ != nullptr) GPUSHARE_RETURN_IF_ERROR(CheckWithinParent(limits));
   if (isolation_ != GPUSHARE_ISOLATION_GREEN) return limits;
   double& share = limits.compute.guarantee;
   if (share <= 0) {
@@ -83,7 +84,8 @@ gate::TenantOptions VirtualDevice::InnerLimits(gate::TenantOptions options) cons
 absl::Status VirtualDevice::StartGate(const gate::TenantOptions& options) {
   gate::Engine& engine = own_engine_ != nullptr ? *own_engine_ : raw_gpu_->engine();
   GPUSHARE_ASSIGN_OR_RETURN(
-      gate_, engine.AddTenant(tenant_->name(), InnerLimits(options), site().context));
+      gate_, engine.AddTenant(tenant_->name(), InnerLimits(options), site().context,
+                              raw_parent_ == nullptr ? nullptr : &raw_parent_->gate()));
   return absl::OkStatus();
 }
 

@@ -43,8 +43,13 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> VirtualDevice::Create(std::shared
 
 absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
   if (spec.set & GPUSHARE_SPEC_ISOLATION) isolation_ = spec.isolation;
+  GPUSHARE_RETURN_IF_ERROR(FindParent());
   GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits, Resolve(spec));
-  if (limits.memory.has_value()) {
+  if (raw_parent_ != nullptr) {
+    GPUSHARE_ASSIGN_OR_RETURN(
+        own_account_,
+        quota::Account::Create(limits.memory.value_or(quota::kUnlimited), &raw_parent_->account()));
+  } else if (limits.memory.has_value()) {
     GPUSHARE_ASSIGN_OR_RETURN(
         own_account_, quota::Account::Create(*limits.memory, limits.memory_cap, gpu_->loans()));
   } else if (!SpendsAll()) {
@@ -74,8 +79,9 @@ bool VirtualDevice::SpendsAll() const {
 
 void VirtualDevice::Retire() {
   SetReclaimer(nullptr);
-  // The GPU may go with us; it must not go before.
+  // The GPU may go with us; it must not go before. Nor may the parent, whose share this is a part of.
   const std::shared_ptr<Gpu> gpu = std::move(gpu_);
+  const std::shared_ptr<VirtualDevice> parent = std::move(parent_);
   EndIsolation();
   if (entered_) LeaveProcess(*tenant_, has_process());
   if (seated_) gpu->Return(this);
@@ -86,7 +92,11 @@ void VirtualDevice::Unhold() {
   if (holds_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->End();
   if (seated_) raw_gpu_->Forget(this);
+  VirtualDevice* const parent = raw_parent_;
   delete this;
+  if (parent == nullptr) return;
+  parent->children_.fetch_sub(1, std::memory_order_relaxed);
+  parent->Unhold();
 }
 
 // ---- Limits ----
@@ -112,7 +122,7 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
                        ": spec field 'memory': the broker says what this process may hold; an "
                        "operator changes it with 'gpushare set'"));
     }
-    if (limits.memory.has_value() != limits_.memory.has_value()) {
+    if (limits.memory.has_value() != limits_.memory.has_value() && raw_parent_ == nullptr) {
       return absl::FailedPreconditionError(
           absl::StrCat("tenant ", Quoted(tenant_->name()),
                        ": spec field 'memory': a virtual device that was made without a memory "
@@ -126,6 +136,7 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
                        "cannot borrow later; create it with 'memory_cap', which may equal "
                        "'memory'"));
     }
+    GPUSHARE_RETURN_IF_ERROR(CheckChildren(limits));
     GPUSHARE_RETURN_IF_ERROR(gpu_->Change(this, limits));
     spec_ = spec;
     limits_ = limits;
@@ -208,6 +219,9 @@ gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
   s.gpu = raw_gpu_->ordinal();
   s.time_ns = now.time_since_epoch().count();
   std::strncpy(s.tenant, tenant_->name().c_str(), sizeof(s.tenant) - 1);
+  if (raw_parent_ != nullptr) {
+    std::strncpy(s.parent, raw_parent_->tenant().name().c_str(), sizeof(s.parent) - 1);
+  }
   s.suspended = suspended_ ? 1 : 0;
   {
     base::MutexLock lock(&mutex_);
@@ -231,7 +245,7 @@ gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
   s.memory_denied = memory.denied;
   s.memory_denied_bytes = denied_bytes_.load(std::memory_order_relaxed);
   // Beside allocations the shared_ptrs and what the pool has reserved are reasons to exist.
-  s.allocations = holds_.load(std::memory_order_relaxed) - 1;
+  s.allocations = holds_.load(std::memory_order_relaxed) - 1 - children_.load();
   if (pool != nullptr && pool->holds() && s.allocations != 0) --s.allocations;
 
   const gate::GateStats gate = gate_->stats();

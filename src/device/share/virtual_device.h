@@ -62,8 +62,11 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   quota::Account& account() const { return *account_; }
   // Whether it is of isolation `process`.
   bool has_process() const { return isolation_ == GPUSHARE_ISOLATION_PROCESS; }
-  // Whether the account is of a quota of its own, and not of what the quotas leave.
+  // Whether the account is of a quota of its own, and not of what the quotas leave, nor within a parent's.
   bool has_quota() const { return own_account_ != nullptr && own_account_->parent() == nullptr; }
+  // Of the tenant's parent on this GPU, which bounds it; there as long as this is. Null: it has none.
+  VirtualDevice* parent() const { return raw_parent_; }
+  bool has_children() const { return children_.load(std::memory_order_relaxed) != 0; }
 
   absl::Status Resize(const gpushare_spec& change);
   gpushare_spec spec() const;
@@ -204,6 +207,12 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant);
   ~VirtualDevice() = default;
   absl::Status Start(const gpushare_spec& spec);
+  // parent.cc: what a tenant's parent has to do with it.
+  absl::Status FindParent();
+  absl::Status CheckWithinParent(const spec::Limits& limits) const;
+  absl::Status CheckChildren(const spec::Limits& limits) const;
+  gpushare_priority DefaultPriority() const;
+  absl::Status OverQuotaOfFamily(uint64_t bytes, uint64_t left) const;
   bool SpendsAll() const;
   // isolation.cc: what the spec's isolation takes, and what it leaves of the compute limits.
   absl::StatusOr<spec::Limits> Resolve(const gpushare_spec& spec) const;
@@ -224,6 +233,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::shared_ptr<Gpu> gpu_;
   Gpu* const raw_gpu_;
   const std::shared_ptr<Tenant> tenant_;
+  std::shared_ptr<VirtualDevice> parent_;  // until it is retired
+  VirtualDevice* raw_parent_ = nullptr;    // which it holds until it is gone
   std::unique_ptr<quota::Account> own_account_;
   quota::Account* account_ = nullptr;              // that, or the GPU's
   int32_t isolation_ = GPUSHARE_ISOLATION_SHARED;  // from Start() on
@@ -235,9 +246,13 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   gate::Gate* gate_ = nullptr;
   Gpu::Seat seat_;
   bool seated_ = false;
-  bool entered_ = false;  // EnterProcess()
+  Admission of_children_{
+      quota::kUnlimited};  // what they are promised of its guarantee; the GPU's to guard
+  bool entered_ = false;   // EnterProcess()
 
-  std::atomic<uint64_t> holds_{1};  // the shared_ptrs together, and each live allocation
+  // The shared_ptrs together, each live allocation, and each virtual device of a child's.
+  std::atomic<uint64_t> holds_{1};
+  std::atomic<uint64_t> children_{0};  // those of children
   std::atomic<uint64_t> denied_bytes_{0};
   std::atomic<sched::Band> band_{sched::Band::kNormal};
   std::atomic<bool> suspended_{false};

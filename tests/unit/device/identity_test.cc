@@ -31,8 +31,9 @@ TEST_F(IdentityTest, NamesLabelsAndTheirRules) {
     EXPECT_EQ(Tenant::Create(*runtime_, {.name = name}).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
-  const auto child = Tenant::Create(*runtime_, {.name = "child", .parent = &tenant});
-  EXPECT_EQ(child.status().code(), absl::StatusCode::kUnimplemented);
+  const Tenant child = Must(Tenant::Create(*runtime_, {.name = "child", .parent = &tenant}));
+  EXPECT_EQ(Tenant::Create(*runtime_, {.name = "grandchild", .parent = &child}).status().code(),
+            absl::StatusCode::kUnimplemented);
 }
 
 TEST_F(IdentityTest, ANameIsFreeAgainWhenItsTenantIsGone) {
