@@ -132,9 +132,8 @@ bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time
   if (delay.known && delay.kept <= most) {
     const Time until = host(delay.ends) + kSeenIn;
     const Nanos by(static_cast<int64_t>(delay.kept));
-    return std::all_of(kept.begin(), kept.end(), [&](TenantState* tenant) {
-      return tenant->delay_budget.Reserve(by, until, now);
-    });
+    for (TenantState* tenant : kept) tenant->delay_budget.Reserve(by, until, now);
+    return true;
   }
   for (const double end : outlook->KeptEnds(launched, kMostEnds)) {
     command.not_before = end;

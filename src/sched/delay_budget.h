@@ -2,7 +2,7 @@
 // By how much others may delay a tenant of the high band: a part of the device time that it uses.
 //
 //   DelayBudget budget(0.02);
-//   if (delay <= budget.Left(now)) budget.Reserve(delay, until);  // a command of another's beside it, as is foreseen
+//   if (delay <= budget.Left(now)) budget.Reserve(delay, until, now);  // a command of another's beside it, as is foreseen
 //   budget.Ran(used, late);                                       // a batch of its own, as was measured
 //
 // What is foreseen is kept aside until it can have been seen; what counts in the end is by how much the tenant's own work
@@ -46,14 +46,20 @@ class DelayBudget {
   double Fill(Time now) const {
     return Depth() > 0 ? std::clamp(static_cast<double>(Left(now).count()) / Depth(), 0.0, 1.0) : 0;
   }
-  // `delay` is to be seen by `until`. False: too much is to be seen already.
-  bool Reserve(Nanos delay, Time until, Time now) {
+  // `delay` is to be seen by `until`. Of more than there is room for, the one that is seen last is kept aside together with
+  // the next: as much, for as long or longer.
+  void Reserve(Nanos delay, Time until, Time now) {
+    if (delay <= Nanos(0)) return;
+    Reserved* last = &reserved_.front();
     for (Reserved& r : reserved_) {
-      if (r.until > now) continue;
-      r = {static_cast<double>(delay.count()), until};
-      return true;
+      if (r.until <= now) {
+        r = {static_cast<double>(delay.count()), until};
+        return;
+      }
+      if (r.until > last->until) last = &r;
     }
-    return false;
+    last->delay += static_cast<double>(delay.count());
+    last->until = std::max(last->until, until);
   }
   // Work of its own has used so much of the device, and was later by so much than predicted while a command that was let
   // in was beside it (negative: earlier). Predictions are off to both sides: what was earlier pays for what was late, but
