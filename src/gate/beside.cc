@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
-#include <optional>
-#include <vector>
 
 namespace gpushare::gate {
 namespace {
@@ -70,14 +68,14 @@ bool Engine::Impl::LooksAhead::Admits(sched::TenantId id, Time now, Time* again)
 
 // The greatest delay of those it would be if it, or they, were somewhat earlier or later: a moment between two of their
 // commands is a microsecond, and a wide one that meets it gets all SMs.
-meter::Outlook::Delay Engine::Impl::LooksAhead::Worst(const meter::Outlook& outlook,
+meter::Outlook::Delay Engine::Impl::LooksAhead::Worst(meter::Outlook& outlook,
                                                       meter::Outlook::Command command,
-                                                      double most) const {
-  meter::Outlook::Delay worst = outlook.Of(command, 0);
+                                                      double most) {
+  meter::Outlook::Delay worst = outlook.Of(command);
   for (const double off : {-kUnsureNs, 2 * kUnsureNs}) {
     if (!worst.known || worst.kept > most) break;
     command.not_before += off;
-    const meter::Outlook::Delay other = outlook.Of(command, 0);
+    const meter::Outlook::Delay other = outlook.Of(command);
     worst.known = other.known;
     worst.kept = std::max(worst.kept, other.kept);
   }
@@ -94,10 +92,11 @@ bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time
     if (std::find(kept.begin(), kept.end(), tenant) == kept.end()) kept.push_back(tenant);
     return true;
   };
-  const std::optional<meter::Outlook> outlook =
-      engine_.replay.Look(request.stream->replay, is_kept, kMostCommands,
-                          static_cast<double>(engine_.marker_cost.count()));
-  if (!outlook.has_value()) return false;
+  meter::Outlook& outlook = engine_.outlook;
+  if (!engine_.replay.Look(request.stream->replay, is_kept, kMostCommands,
+                           static_cast<double>(engine_.marker_cost.count()), outlook)) {
+    return false;
+  }
   Nanos left = kNoBound;
   double fill = 1;
   for (const TenantState* tenant : kept) {
@@ -124,7 +123,7 @@ bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time
   };
   const double launched = static_cast<double>(engine_.DeviceTime(now).count()) + to_launch(now);
   command.not_before = launched;
-  const meter::Outlook::Delay delay = Worst(*outlook, command, most);
+  const meter::Outlook::Delay delay = Worst(outlook, command, most);
   if (delay.known && delay.starts > launched + kAheadNs) {
     *again = host(delay.starts - kAheadNs);
     return false;
@@ -135,9 +134,9 @@ bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time
     for (TenantState* tenant : kept) tenant->delay_budget.Reserve(by, until, now);
     return true;
   }
-  for (const double end : outlook->KeptEnds(launched, kMostEnds)) {
+  for (const double end : outlook.KeptEnds(launched, kMostEnds)) {
     command.not_before = end;
-    const meter::Outlook::Delay then = outlook->Of(command, 0);
+    const meter::Outlook::Delay then = outlook.Of(command);
     *again = host(end - to_launch(host(end)));
     if (then.known && then.kept <= most) break;
   }

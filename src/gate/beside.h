@@ -20,8 +20,8 @@ class Engine::Impl::LooksAhead final : public sched::Beside {
 
  private:
   bool Admit(const GrantRequest& request, Time now, Time* again);
-  meter::Outlook::Delay Worst(const meter::Outlook& outlook, meter::Outlook::Command command,
-                              double most) const;
+  static meter::Outlook::Delay Worst(meter::Outlook& outlook, meter::Outlook::Command command,
+                                     double most);
 
   Impl& engine_;
 };

@@ -389,6 +389,7 @@ struct Engine::Impl {
     Time again{};
   };
   Look last_look ABSL_GUARDED_BY(mu);
+  meter::Outlook outlook ABSL_GUARDED_BY(mu);  // of the last look, whose room the next one uses
   // Some tenant of the high band lets others delay it.
   bool looks_ahead ABSL_GUARDED_BY(mu) = false;
   void SetDelay(TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

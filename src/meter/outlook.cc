@@ -2,9 +2,9 @@
 #include "meter/outlook.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "meter/replay.h"
@@ -19,210 +19,251 @@ constexpr double kSoonNs = 2'000;
 // Of more streams it is not asked.
 constexpr size_t kMostLines = 16;
 
+bool Begun(const Outlook::Line& line) { return line.waiting > 0 || !line.running.empty(); }
+
+double ReadyAt(double ready, const Outlook::Command& head) {
+  return std::max(ready, head.not_before);
+}
+
 }  // namespace
 
-// How things go on from now, with one command more or without.
-struct Outlook::Course {
-  struct State {
-    double ready = 0;
-    std::vector<Group> running;
-    int waiting = 0;
-    double unit = 0;
-    bool started = false;
-    size_t next = 0;     // of `ahead`: the head, or what comes behind it
-    size_t done = 0;     // commands
-    double done_at = 0;  // the last of them
-  };
+void Outlook::Reset(int sms, double now) {
+  sms_ = sms;
+  now_ = now;
+  count_ = 0;
+  alone_begun_ = false;
+}
 
-  Course(const Outlook& outlook, size_t extra_line, const Command* extra_command)
-      : of(outlook),
-        now(outlook.now_),
-        free(outlook.sms_),
-        extra_at(extra_line),
-        extra(extra_command),
-        states(outlook.lines_.size()) {
-    for (size_t i = 0; i < states.size(); ++i) {
-      const Line& line = of.lines_[i];
-      states[i] = {.ready = line.ready,
-                   .running = line.running,
-                   .waiting = line.waiting,
-                   .unit = line.unit,
-                   .started = Begun(line),
-                   .done_at = now};
-      for (const Group& group : line.running) free -= group.count;
-    }
-    free = std::max(free, 0);
-    Place();
+Outlook::Line& Outlook::Add() {
+  if (count_ == lines_.size()) lines_.emplace_back();
+  Line& line = lines_[count_++];
+  line.kept = false;
+  line.priority = line.waiting = 0;
+  line.ready = line.unit = 0;
+  line.running.clear();
+  line.ahead.clear();
+  line.ends = true;
+  return line;
+}
+
+void Outlook::Begin(Course& course, const Command* extra) const {
+  course.now = now_;
+  course.free = sms_;
+  course.extra = extra;
+  course.extra_started = course.extra_done = false;
+  course.extra_starts = 0;
+  if (course.states.size() < count_) course.states.resize(count_);
+  for (size_t i = 0; i < count_; ++i) {
+    const Line& line = lines_[i];
+    Course::State& state = course.states[i];
+    state.ready = line.ready;
+    state.running = line.running;
+    state.waiting = line.waiting;
+    state.unit = line.unit;
+    state.started = Begun(line);
+    state.next = state.done = 0;
+    state.done_at = now_;
+    for (const Group& group : line.running) course.free -= group.count;
   }
+  course.free = std::max(course.free, 0);
+  Place(course);
+}
 
-  static bool Begun(const Line& line) { return line.waiting > 0 || !line.running.empty(); }
+// Its head, if that has not begun.
+const Outlook::Command* Outlook::Head(const Course& course, size_t line) const {
+  const Course::State& state = course.states[line];
+  if (state.started) return nullptr;
+  const std::vector<Command>& ahead = lines_[line].ahead;
+  if (state.next < ahead.size()) return &ahead[state.next];
+  return line == 0 && state.next == ahead.size() ? course.extra : nullptr;
+}
 
-  // Its head, if that has not begun.
-  const Command* Head(size_t i) const {
-    if (states[i].started) return nullptr;
-    const std::vector<Command>& ahead = of.lines_[i].ahead;
-    const size_t next = states[i].next;
-    if (next < ahead.size()) return &ahead[next];
-    return i == extra_at && next == ahead.size() ? extra : nullptr;
+double Outlook::NextEvent(const Course& course) const {
+  double next = kNoEventNs;
+  for (size_t i = 0; i < count_; ++i) {
+    const Course::State& state = course.states[i];
+    for (const Group& group : state.running) next = std::min(next, group.end);
+    const Command* head = Head(course, i);
+    if (head == nullptr) continue;
+    if (const double at = ReadyAt(state.ready, *head); at > course.now) next = std::min(next, at);
   }
-  double ReadyAt(size_t i, const Command& head) const {
-    return std::max(states[i].ready, head.not_before);
-  }
+  return next;
+}
 
-  double NextEvent() const {
-    double next = kNoEventNs;
-    for (size_t i = 0; i < states.size(); ++i) {
-      for (const Group& group : states[i].running) next = std::min(next, group.end);
-      const Command* head = Head(i);
-      if (head == nullptr) continue;
-      if (const double at = ReadyAt(i, *head); at > now) next = std::min(next, at);
-    }
-    return next;
+// Goes on to the next event. False: there is none.
+bool Outlook::Step(Course& course) const {
+  const double to = NextEvent(course);
+  if (to == kNoEventNs) return false;
+  course.now = std::max(course.now, to);
+  for (size_t i = 0; i < count_; ++i) {
+    Course::State& state = course.states[i];
+    if (!state.started) continue;
+    std::erase_if(state.running, [&](const Group& group) {
+      if (group.end > course.now) return false;
+      course.free += group.count;
+      return true;
+    });
+    if (state.waiting > 0 || !state.running.empty()) continue;
+    state.started = false;
+    state.ready = state.done_at = course.now;
+    ++state.done;
+    course.extra_done |= i == 0 && course.extra_started;
   }
+  Place(course);
+  return true;
+}
 
-  // Goes on to the next event. False: there is none.
-  bool Step() {
-    const double to = NextEvent();
-    if (to == kNoEventNs) return false;
-    now = std::max(now, to);
-    for (size_t i = 0; i < states.size(); ++i) {
-      State& state = states[i];
-      std::erase_if(state.running, [&](const Group& group) {
-        if (group.end > now) return false;
-        free += group.count;
-        return true;
-      });
-      if (!state.started || state.waiting > 0 || !state.running.empty()) continue;
-      state.started = false;
-      state.ready = state.done_at = now;
-      ++state.done;
-      extra_done |= i == extra_at && extra_started;
-    }
-    Place();
-    return true;
+void Outlook::Start(Course& course, size_t line, const Command& head) const {
+  Course::State& state = course.states[line];
+  state.ready = ReadyAt(state.ready, head);
+  state.started = true;
+  state.waiting = head.groups;
+  state.unit = head.length / std::max(1, (head.groups + sms_ - 1) / sms_);
+  if (&head == course.extra) {
+    course.extra_started = true;
+    course.extra_starts = course.now;
   }
+  ++state.next;
+}
 
-  void Begin(size_t i, const Command& head) {
-    State& state = states[i];
-    state.ready = ReadyAt(i, head);
-    state.started = true;
-    state.waiting = head.groups;
-    state.unit = head.length / std::max(1, (head.groups + of.sms_ - 1) / of.sms_);
-    if (&head == extra) {
-      extra_started = true;
-      extra_starts = now;
-    }
-    ++state.next;
+void Outlook::Place(Course& course) const {
+  for (size_t i = 0; i < count_; ++i) {
+    Course::State& state = course.states[i];
+    const Command* head = Head(course, i);
+    if (head == nullptr || head->groups > 0 || ReadyAt(state.ready, *head) > course.now) continue;
+    Start(course, i, *head);
+    state.running.push_back({course.now + state.unit, 0});
   }
-
-  void Place() {
-    for (size_t i = 0; i < states.size(); ++i) {
-      const Command* head = Head(i);
-      if (head == nullptr || head->groups > 0 || ReadyAt(i, *head) > now) continue;
-      Begin(i, *head);
-      states[i].running.push_back({now + states[i].unit, 0});
-    }
-    while (free > 0) {
-      size_t best = kNoLine;
-      double best_ready = 0;
-      for (size_t i = 0; i < states.size(); ++i) {
-        const Command* head = Head(i);
-        if (states[i].started ? states[i].waiting == 0 : head == nullptr) continue;
-        const double ready = head != nullptr ? ReadyAt(i, *head) : states[i].ready;
-        if (ready > now) continue;
-        const int priority = of.lines_[i].priority;
-        if (best == kNoLine || priority < of.lines_[best].priority ||
-            (priority == of.lines_[best].priority && ready < best_ready)) {
-          best = i;
-          best_ready = ready;
-        }
+  while (course.free > 0) {
+    size_t best = kNoLine;
+    const Command* best_head = nullptr;
+    double best_ready = 0;
+    for (size_t i = 0; i < count_; ++i) {
+      const Course::State& state = course.states[i];
+      const Command* head = Head(course, i);
+      if (state.started ? state.waiting == 0 : head == nullptr) continue;
+      const double ready = head != nullptr ? ReadyAt(state.ready, *head) : state.ready;
+      if (ready > course.now) continue;
+      const int priority = lines_[i].priority;
+      if (best == kNoLine || priority < lines_[best].priority ||
+          (priority == lines_[best].priority && ready < best_ready)) {
+        best = i;
+        best_head = head;
+        best_ready = ready;
       }
-      if (best == kNoLine) return;
-      if (const Command* head = Head(best); head != nullptr) Begin(best, *head);
-      State& state = states[best];
-      const int count = std::min(free, state.waiting);
-      state.waiting -= count;
-      free -= count;
-      state.running.push_back({now + state.unit, count});
     }
+    if (best == kNoLine) return;
+    if (best_head != nullptr) Start(course, best, *best_head);
+    Course::State& state = course.states[best];
+    const int count = std::min(course.free, state.waiting);
+    state.waiting -= count;
+    course.free -= count;
+    state.running.push_back({course.now + state.unit, count});
   }
+}
 
-  // All that is known of it is over.
-  bool Over(size_t i) const { return !states[i].started && Head(i) == nullptr; }
+// All that is known of it is over.
+bool Outlook::Over(const Course& course, size_t line) const {
+  return !course.states[line].started && Head(course, line) == nullptr;
+}
 
-  const Outlook& of;
-  double now;
-  int free;
-  size_t extra_at;
-  const Command* extra;
-  bool extra_started = false, extra_done = false;
-  double extra_starts = 0;
-  std::vector<State> states;
-};
+// What a kept line does now nobody knows.
+bool Outlook::Lost(const Course& course) const {
+  for (size_t i = 0; i < count_; ++i) {
+    if (lines_[i].kept && !lines_[i].ends && Over(course, i)) return true;
+  }
+  return false;
+}
 
-Outlook::Delay Outlook::Of(const Command& command, size_t line) const {
+bool Outlook::StepAlone() {
+  if (!std::exchange(alone_begun_, true)) {
+    if (alone_ends_.size() < count_) alone_ends_.resize(count_);
+    for (size_t i = 0; i < count_; ++i) alone_ends_[i].clear();
+    kept_ends_.clear();
+    Begin(alone_, nullptr);
+  }
+  if (!Step(alone_)) return false;
+  bool any = false;
+  for (size_t i = 0; i < count_; ++i) {
+    if (!lines_[i].kept || alone_.states[i].done == alone_ends_[i].size()) continue;
+    alone_ends_[i].push_back(alone_.now);
+    any = true;
+  }
+  if (any) kept_ends_.push_back(alone_.now);
+  return true;
+}
+
+// When so many commands of a kept line are done without the one that is asked about.
+double Outlook::AloneDoneAt(size_t line, size_t commands) {
+  while ((!alone_begun_ || alone_ends_[line].size() < commands) && StepAlone()) {
+  }
+  const std::vector<double>& ends = alone_ends_[line];
+  return ends.empty() ? now_ : ends[std::min(commands, ends.size()) - 1];
+}
+
+Outlook::Delay Outlook::Of(const Command& command) {
   Delay delay;
-  if (!lines_[line].ends) return delay;
-  const auto known = [&](const Line& l) {
-    return l.kept && (!l.ahead.empty() || Course::Begun(l));
+  if (!lines_[0].ends) return delay;
+  const auto known = [](const Line& line) {
+    return line.kept && (!line.ahead.empty() || Begun(line));
   };
   // It has begun something of which the books do not know yet what it is.
-  if (std::none_of(lines_.begin(), lines_.end(), known)) return delay;
-  Course with(*this, line, &command);
-  const auto lost = [&] {
-    for (size_t i = 0; i < lines_.size(); ++i) {
-      if (lines_[i].kept && !lines_[i].ends && with.Over(i)) return true;
-    }
-    return false;
-  };
-  while (!with.extra_done) {
-    if (lost() || !with.Step()) return delay;
+  const auto end = lines_.begin() + static_cast<std::ptrdiff_t>(count_);
+  if (std::none_of(lines_.begin(), end, known)) return delay;
+  Begin(with_, &command);
+  while (!with_.extra_done) {
+    if (Lost(with_) || !Step(with_)) return delay;
   }
-  if (lost()) return delay;
+  if (Lost(with_)) return delay;
   delay.known = true;
-  delay.starts = with.extra_starts;
-  delay.ends = with.now;
-  const Course without(*this, kNoLine, nullptr);
-  for (size_t i = 0; i < lines_.size(); ++i) {
+  delay.starts = with_.extra_starts;
+  delay.ends = with_.now;
+  upto_.assign(count_, 0);
+  size_t begun = 0;  // lines that have begun something by then, which counts to its end
+  for (size_t i = 0; i < count_; ++i) {
     if (!known(lines_[i])) continue;
-    if (with.Over(i)) delay.kept = std::max(delay.kept, delay.ends - with.states[i].done_at);
-    // To the end of what it has begun by then.
-    const size_t upto = with.states[i].done + (with.states[i].started ? 1 : 0);
-    if (upto == 0) continue;
-    const auto done_at = [&](Course course) {
-      while (course.states[i].done < upto && course.Step()) {
-      }
-      return course.states[i].done_at;
-    };
-    delay.kept = std::max(delay.kept, done_at(with) - done_at(without));
+    const Course::State& state = with_.states[i];
+    if (Over(with_, i)) delay.kept = std::max(delay.kept, delay.ends - state.done_at);
+    if (state.started) {
+      upto_[i] = state.done + 1;
+      ++begun;
+    } else if (state.done > 0) {
+      delay.kept = std::max(delay.kept, state.done_at - AloneDoneAt(i, state.done));
+    }
+  }
+  while (begun > 0 && Step(with_)) {
+    for (size_t i = 0; i < count_; ++i) {
+      const Course::State& state = with_.states[i];
+      if (upto_[i] == 0 || state.done != upto_[i]) continue;
+      delay.kept = std::max(delay.kept, state.done_at - AloneDoneAt(i, upto_[i]));
+      upto_[i] = 0;
+      --begun;
+    }
   }
   return delay;
 }
 
-std::vector<double> Outlook::KeptEnds(double after, size_t most) const {
-  std::vector<double> ends;
-  Course course(*this, kNoLine, nullptr);
-  const auto done = [&] {
-    size_t all = 0;
-    for (size_t i = 0; i < lines_.size(); ++i) all += lines_[i].kept ? course.states[i].done : 0;
-    return all;
-  };
-  size_t before = done();
-  while (ends.size() < most && course.Step()) {
-    const size_t now_done = done();
-    if (now_done > before && course.now > after) ends.push_back(course.now);
-    before = now_done;
+const std::vector<double>& Outlook::KeptEnds(double after, size_t most) {
+  answer_.clear();
+  for (size_t next = 0; answer_.size() < most; ++next) {
+    while ((!alone_begun_ || kept_ends_.size() <= next) && StepAlone()) {
+    }
+    if (kept_ends_.size() <= next) break;
+    if (kept_ends_[next] > after) answer_.push_back(kept_ends_[next]);
   }
-  return ends;
+  return answer_;
 }
 
-std::optional<Outlook> Replay::Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept,
-                                    size_t most, double marker_ns) const {
-  Outlook outlook(sm_count_, now_);
-  if (live_.size() > kMostLines) return std::nullopt;
+bool Replay::Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept, size_t most,
+                  double marker_ns, Outlook& outlook) const {
+  outlook.Reset(sm_count_, now_);
+  if (live_.size() > kMostLines) return false;
   const auto add = [&](StreamId id) {
     const Stream& s = streams_[id];
-    Outlook::Line line{.kept = kept(s.tenant), .priority = s.priority, .ready = s.ready};
+    Outlook::Line& line = outlook.Add();
+    line.kept = kept(s.tenant);
+    line.priority = s.priority;
+    line.ready = s.ready;
     bool begun = s.started;
     for (const Item& item : s.items) {
       const Command& command = item.command;
@@ -250,14 +291,10 @@ std::optional<Outlook> Replay::Look(StreamId own, absl::FunctionRef<bool(uint32_
                               .not_before = item.not_before});
       }
     }
-    outlook.Add(std::move(line));
     return true;
   };
-  if (!add(own)) return std::nullopt;
-  for (const StreamId id : live_) {
-    if (id != own && !add(id)) return std::nullopt;
-  }
-  return outlook;
+  return add(own) &&
+         std::all_of(live_.begin(), live_.end(), [&](StreamId id) { return id == own || add(id); });
 }
 
 }  // namespace gpushare::meter

@@ -115,11 +115,12 @@ class Replay {
   };
   OpaqueWork FindOpaque(uint32_t tenant) const;
 
-  // What is to come, as far as it is known: of the streams that have anything in flight, and of `own`, which is line 0. Of a
-  // stream the next `most` commands at most; of tenants of which `kept` is true up to the first that is not sure. A marker
-  // takes `marker_ns` of its stream. Null: there is something in flight of which nobody knows what it holds, or too much.
-  std::optional<Outlook> Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept,
-                              size_t most, double marker_ns) const;
+  // What is to come, as far as it is known: of the streams that have anything in flight, and of `own`, which is the first
+  // line. Of a stream the next `most` commands at most; of tenants of which `kept` is true up to the first that is not sure.
+  // A marker takes `marker_ns` of its stream. False: there is something in flight of which nobody knows what it holds, or too
+  // much.
+  bool Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept, size_t most,
+            double marker_ns, Outlook& outlook) const;
 
   // Unfinished boundaries of a stream.
   int pending(StreamId stream) const { return streams_[stream].boundaries; }

@@ -18,13 +18,13 @@ Outlook::Command Kernel(double us, int groups) { return {.length = us * kUs, .gr
 // Line 0 is the one on which the command is launched; line 1 is kept, and goes first.
 Outlook Of(std::vector<Outlook::Command> kept, bool ends = true) {
   Outlook outlook(kSms, 0);
-  outlook.Add({});
-  outlook.Add({.kept = true, .priority = -1, .ahead = std::move(kept), .ends = ends});
+  outlook.Add();
+  outlook.Add() = {.kept = true, .priority = -1, .ahead = std::move(kept), .ends = ends};
   return outlook;
 }
 
 TEST(Outlook, WhatFitsBesideDelaysNothing) {
-  const Outlook::Delay delay = Of({Kernel(50, 40), Kernel(50, 40)}).Of(Kernel(80, 60), /*line=*/0);
+  const Outlook::Delay delay = Of({Kernel(50, 40), Kernel(50, 40)}).Of(Kernel(80, 60));
   EXPECT_TRUE(delay.known);
   EXPECT_EQ(delay.kept, 0);
   EXPECT_EQ(delay.starts, 0);
@@ -32,44 +32,43 @@ TEST(Outlook, WhatFitsBesideDelaysNothing) {
 }
 
 TEST(Outlook, AWideOneWaitsForWhatIsLeftOfIt) {
-  const Outlook outlook = Of({Kernel(30, 40), Kernel(40, 100), Kernel(100, 10)});
-  EXPECT_EQ(outlook.Of(Kernel(30, 60), 0).kept, 0);
-  EXPECT_EQ(outlook.Of(Kernel(45, 60), 0).kept, 15 * kUs);
-  EXPECT_EQ(outlook.Of(Kernel(70, 60), 0).kept, 40 * kUs);
+  Outlook outlook = Of({Kernel(30, 40), Kernel(40, 100), Kernel(100, 10)});
+  EXPECT_EQ(outlook.Of(Kernel(30, 60)).kept, 0);
+  EXPECT_EQ(outlook.Of(Kernel(45, 60)).kept, 15 * kUs);
+  EXPECT_EQ(outlook.Of(Kernel(70, 60)).kept, 40 * kUs);
 }
 
 TEST(Outlook, WhatIsLaunchedLaterBeginsLater) {
   Outlook::Command command = Kernel(20, 60);
   command.not_before = 75 * kUs;
-  const Outlook::Delay delay =
-      Of({Kernel(30, 40), Kernel(40, 100), Kernel(100, 10)}).Of(command, 0);
+  const Outlook::Delay delay = Of({Kernel(30, 40), Kernel(40, 100), Kernel(100, 10)}).Of(command);
   EXPECT_EQ(delay.starts, 75 * kUs);
   EXPECT_EQ(delay.kept, 0);
 }
 
 // 120 groups on 60 SMs are two waves; the second begins when the first one ends.
 TEST(Outlook, WavesAreRunOneAfterTheOther) {
-  const Outlook::Delay delay = Of({Kernel(200, 40)}).Of(Kernel(80, 120), 0);
+  const Outlook::Delay delay = Of({Kernel(200, 40)}).Of(Kernel(80, 120));
   EXPECT_EQ(delay.ends, 80 * kUs);
   EXPECT_EQ(delay.kept, 0);
 }
 
 TEST(Outlook, WhatComesBehindAllThatIsKnownMayWantTheDeviceAtOnce) {
-  const Outlook outlook = Of({Kernel(30, 40)});
-  EXPECT_EQ(outlook.Of(Kernel(25, 60), 0).kept, 0);
-  EXPECT_EQ(outlook.Of(Kernel(50, 60), 0).kept, 20 * kUs);
-  EXPECT_EQ(outlook.Of(Kernel(50, 100), 0).kept, 50 * kUs);  // it begins behind them
+  Outlook outlook = Of({Kernel(30, 40)});
+  EXPECT_EQ(outlook.Of(Kernel(25, 60)).kept, 0);
+  EXPECT_EQ(outlook.Of(Kernel(50, 60)).kept, 20 * kUs);
+  EXPECT_EQ(outlook.Of(Kernel(50, 100)).kept, 50 * kUs);  // it begins behind them
 }
 
 TEST(Outlook, BesideSomethingUnknownNothingIsKnown) {
-  const Outlook outlook = Of({Kernel(30, 40), Kernel(30, 40)}, /*ends=*/false);
-  EXPECT_TRUE(outlook.Of(Kernel(50, 60), 0).known);
-  EXPECT_FALSE(outlook.Of(Kernel(70, 60), 0).known);
-  EXPECT_FALSE(Of({}).Of(Kernel(1, 1), 0).known);  // it has begun what is not in the books yet
+  Outlook outlook = Of({Kernel(30, 40), Kernel(30, 40)}, /*ends=*/false);
+  EXPECT_TRUE(outlook.Of(Kernel(50, 60)).known);
+  EXPECT_FALSE(outlook.Of(Kernel(70, 60)).known);
+  EXPECT_FALSE(Of({}).Of(Kernel(1, 1)).known);  // it has begun what is not in the books yet
   Outlook own(kSms, 0);
-  own.Add({.ends = false});
-  own.Add({.kept = true, .ahead = {Kernel(30, 40)}});
-  EXPECT_FALSE(own.Of(Kernel(1, 1), 0).known);
+  own.Add() = {.ends = false};
+  own.Add() = {.kept = true, .ahead = {Kernel(30, 40)}};
+  EXPECT_FALSE(own.Of(Kernel(1, 1)).known);
 }
 
 // A marker is a moment in which its stream holds nothing: a wide one that waits gets all SMs.
@@ -79,38 +78,38 @@ TEST(Outlook, AMarkersMomentLetsAWideOneIn) {
       Kernel(30, 80), {.length = 1 * kUs}, Kernel(30, 80), Kernel(30, 80)};
   Outlook::Command wide = Kernel(20, 200);  // of 10 us each; 20 of them begin at once
   // Ten turns of 20 at a time: the last is 10 us behind all that is known.
-  EXPECT_EQ(Of(without).Of(wide, 0).kept, 10 * kUs);
-  EXPECT_EQ(Of(with).Of(wide, 0).kept, 9 * kUs);
+  EXPECT_EQ(Of(without).Of(wide).kept, 10 * kUs);
+  EXPECT_EQ(Of(with).Of(wide).kept, 9 * kUs);
 }
 
 TEST(Outlook, ItIsLaunchedBehindItsOwn) {
   Outlook outlook(kSms, 0);
-  outlook.Add({.running = {{20 * kUs, 60}}, .ahead = {Kernel(10, 60), {.length = 1 * kUs}}});
-  outlook.Add({.kept = true, .priority = -1, .ahead = {Kernel(50, 40), Kernel(50, 100)}});
-  const Outlook::Delay delay = outlook.Of(Kernel(30, 60), 0);
+  outlook.Add() = {.running = {{20 * kUs, 60}}, .ahead = {Kernel(10, 60), {.length = 1 * kUs}}};
+  outlook.Add() = {.kept = true, .priority = -1, .ahead = {Kernel(50, 40), Kernel(50, 100)}};
+  const Outlook::Delay delay = outlook.Of(Kernel(30, 60));
   EXPECT_EQ(delay.starts, 31 * kUs);
   EXPECT_EQ(delay.kept, 11 * kUs);
 }
 
 TEST(Outlook, OfEqualPriorityTheElderGoesFirst) {
   Outlook outlook(kSms, 0);
-  outlook.Add({});
-  outlook.Add({.kept = true, .running = {{10 * kUs, 100}}, .ahead = {Kernel(50, 100)}});
+  outlook.Add();
+  outlook.Add() = {.kept = true, .running = {{10 * kUs, 100}}, .ahead = {Kernel(50, 100)}};
   // It waits since before the second of the kept ones does.
-  EXPECT_EQ(outlook.Of(Kernel(30, 60), 0).kept, 30 * kUs);
+  EXPECT_EQ(outlook.Of(Kernel(30, 60)).kept, 30 * kUs);
 }
 
 TEST(Outlook, SeveralAreKeptEachByItself) {
   Outlook outlook(kSms, 0);
-  outlook.Add({});
-  outlook.Add({.kept = true, .priority = -1, .ahead = {Kernel(100, 10)}});
-  outlook.Add({.kept = true, .priority = -1, .ahead = {Kernel(20, 10), Kernel(50, 90)}});
-  EXPECT_EQ(outlook.Of(Kernel(20, 80), 0).kept, 0);
-  EXPECT_EQ(outlook.Of(Kernel(35, 80), 0).kept, 15 * kUs);
+  outlook.Add();
+  outlook.Add() = {.kept = true, .priority = -1, .ahead = {Kernel(100, 10)}};
+  outlook.Add() = {.kept = true, .priority = -1, .ahead = {Kernel(20, 10), Kernel(50, 90)}};
+  EXPECT_EQ(outlook.Of(Kernel(20, 80)).kept, 0);
+  EXPECT_EQ(outlook.Of(Kernel(35, 80)).kept, 15 * kUs);
 }
 
 TEST(Outlook, SaysWhenTheKeptOnesAreDone) {
-  const Outlook outlook = Of({Kernel(30, 40), Kernel(40, 100), Kernel(10, 10), Kernel(10, 10)});
+  Outlook outlook = Of({Kernel(30, 40), Kernel(40, 100), Kernel(10, 10), Kernel(10, 10)});
   EXPECT_EQ(outlook.KeptEnds(35 * kUs, 2), (std::vector<double>{70 * kUs, 80 * kUs}));
   EXPECT_EQ(outlook.KeptEnds(85 * kUs, 8), (std::vector<double>{90 * kUs}));
 }
@@ -131,15 +130,14 @@ TEST(Outlook, TheReplayTellsWhatItKnows) {
   replay.Append(service, Sure(30, 0.4), Nanos(0));
   replay.Boundary(service);
   replay.Append(service, Sure(40, 1), Nanos(0));
-  auto outlook = replay.Look(job, First, 64, 1 * kUs);
-  ASSERT_TRUE(outlook.has_value());
-  EXPECT_EQ(outlook->Of(Kernel(41, 60), 0).kept, 10 * kUs);
-  EXPECT_EQ(outlook->KeptEnds(0, 8), (std::vector<double>{30 * kUs, 31 * kUs, 71 * kUs}));
+  Outlook outlook;
+  ASSERT_TRUE(replay.Look(job, First, 64, 1 * kUs, outlook));
+  EXPECT_EQ(outlook.Of(Kernel(41, 60)).kept, 10 * kUs);
+  EXPECT_EQ(outlook.KeptEnds(0, 8), (std::vector<double>{30 * kUs, 31 * kUs, 71 * kUs}));
   // As things go on, so does what is to come.
   replay.Complete(service, Micros(33), Micros(34), Replay::End::kStamped);
-  outlook = replay.Look(job, First, 64, 1 * kUs);
-  ASSERT_TRUE(outlook.has_value());
-  EXPECT_EQ(outlook->KeptEnds(0, 8), (std::vector<double>{74 * kUs}));
+  ASSERT_TRUE(replay.Look(job, First, 64, 1 * kUs, outlook));
+  EXPECT_EQ(outlook.KeptEnds(0, 8), (std::vector<double>{74 * kUs}));
 }
 
 TEST(Outlook, WhatHasBegunIsInIt) {
@@ -151,9 +149,9 @@ TEST(Outlook, WhatHasBegunIsInIt) {
   replay.Append(other, Sure(20, 0.1), Nanos(0));
   replay.Boundary(other);
   replay.Complete(other, Micros(20));
-  const auto outlook = replay.Look(job, First, 64, 1 * kUs);
-  ASSERT_TRUE(outlook.has_value());
-  EXPECT_EQ(outlook->KeptEnds(0, 8), (std::vector<double>{90 * kUs, 140 * kUs}));
+  Outlook outlook;
+  ASSERT_TRUE(replay.Look(job, First, 64, 1 * kUs, outlook));
+  EXPECT_EQ(outlook.KeptEnds(0, 8), (std::vector<double>{90 * kUs, 140 * kUs}));
 }
 
 TEST(Outlook, WhatIsNotSureIsNotLookedBeyond) {
@@ -163,23 +161,24 @@ TEST(Outlook, WhatIsNotSureIsNotLookedBeyond) {
   Replay::Command guess = Sure(30, 0.4);
   guess.sure = false;
   replay.Append(service, guess, Nanos(0));
-  const auto outlook = replay.Look(job, First, 64, 0);
-  ASSERT_TRUE(outlook.has_value());
-  EXPECT_TRUE(outlook->Of(Kernel(29, 60), 0).known);
-  EXPECT_FALSE(outlook->Of(Kernel(31, 60), 0).known);
+  Outlook outlook;
+  ASSERT_TRUE(replay.Look(job, First, 64, 0, outlook));
+  EXPECT_TRUE(outlook.Of(Kernel(29, 60)).known);
+  EXPECT_FALSE(outlook.Of(Kernel(31, 60)).known);
   // So is what there are too many of.
-  const auto near = replay.Look(job, First, 1, 0);
-  ASSERT_TRUE(near.has_value());
-  EXPECT_FALSE(near->Of(Kernel(31, 60), 0).known);
+  Outlook near;
+  ASSERT_TRUE(replay.Look(job, First, 1, 0, near));
+  EXPECT_FALSE(near.Of(Kernel(31, 60)).known);
 }
 
 TEST(Outlook, BesideALeaseNothingIsSaid) {
   Replay replay(kSms);
   const auto service = replay.AddStream(0, -1), job = replay.AddStream(1, 0);
   replay.Append(service, Sure(30, 0.4), Nanos(0));
-  ASSERT_TRUE(replay.Look(job, First, 64, 0).has_value());
+  Outlook outlook;
+  ASSERT_TRUE(replay.Look(job, First, 64, 0, outlook));
   replay.Append(job, {.entry = 0, .cost_ns = 5e4f, .footprint = 1, .opaque = true}, Nanos(0));
-  EXPECT_FALSE(replay.Look(job, First, 64, 0).has_value());
+  EXPECT_FALSE(replay.Look(job, First, 64, 0, outlook));
 }
 
 TEST(Outlook, TheReplayTellsHowLongWhatWasLetInWasBeside) {
