@@ -7,12 +7,11 @@
 //   AllReduce(stream_on_0->native().value(), stream_on_1->native().value());
 //   gang->Release().IgnoreError();   // or the end of the scope
 //
-// For work of which each part waits for the others, as collective kernels do: without it two tenants may
-// each get one GPU and wait for ever for the other's. Members are acquired in the order of the GPUs' UUIDs,
-// whatever order they are given in, so that no circle of gangs that wait for each other can form; the
-// timeout is that of the whole, and when it passes nothing is held. While an exclusive member waits for the
-// others it keeps its GPU, and is charged for it; what it has kept so for `maximum` goes back, and all begins
-// anew.
+// A gang is for work of which each part waits for the others, as collective kernels do. With single leases two
+// tenants may each get one GPU and wait for ever for the other's. Members are acquired in the order of the GPUs'
+// UUIDs, whatever order they are given in, so that gangs cannot wait for each other in a circle. The timeout is that
+// of the whole; when it passes nothing is held. While the gang waits for its other members, an exclusive member keeps
+// its GPU and is charged for it. After `maximum` everything goes back, and the gang begins anew.
 //
 // Errors: DeadlineExceeded after `timeout`; InvalidArgument for two members on one GPU; FailedPrecondition
 // when the calling thread holds a lease of another tenant on one of the GPUs, or one on a GPU that comes

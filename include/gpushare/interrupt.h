@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits that end before their time: for a signal, or because nobody wants their outcome any more.
+// Ends waits of the calling thread early: because of a signal, or because nobody wants their outcome any more.
 //
 //   std::atomic<bool> stopping{false};
 //   gpushare::InterruptScope scope([&] { return stopping.load(); });
 //   absl::StatusOr<gpushare::Lease> lease = gpushare::Lease::Acquire(*device);   // Cancelled, once it is stopping
 //
-// One call then waits once, in its place in line, for as long as it is to. Short timeouts in a loop would each begin at the
-// end of the line, and count as so many refusals.
+// A call within the scope waits once, in its place in line. Short timeouts in a loop would each begin at the end of the
+// line, and each count as a refusal.
 //
-// Units: the thread is asked each 50 ms of the runtime's clock. Errors: the call that waited answers Cancelled, and nothing
-// was launched, acquired or allocated; pieces of a copy may have been made. Threading: of one thread; waits of others are not asked about.
+// Units: the function is called each 50 ms of the runtime's clock. Errors: a call whose wait it ends answers Cancelled, and
+// nothing was launched, acquired or allocated; pieces of a copy may have been made. Threading: a scope is of one thread; it does not end waits of others.
 #ifndef GPUSHARE_INTERRUPT_H_
 #define GPUSHARE_INTERRUPT_H_
 
@@ -20,10 +20,11 @@
 
 namespace gpushare {
 
-// From construction to destruction, while the calling thread waits for its turn (launches, graphs, leases, gangs), for bandwidth
-// (copies) or for memory, `interrupted` says whether the wait is to end. It is called on that thread with no lock held, may call gpushare,
-// must not throw, and is not asked about its own waits. A turn that it waits for on the same virtual device comes before the
-// one that it is asked about; a lease that it takes on that GPU and keeps ends a wait for one. Scopes nest: the innermost is asked.
+// From construction to destruction, while the calling thread waits for its turn (launches, graphs, leases, gangs), for
+// bandwidth (copies) or for memory, `interrupted` says whether the wait is to end. It is called on that thread with no lock held. It may call
+// gpushare, must not throw, and is not called for its own waits. A turn that it asks for on the same virtual device comes
+// before the one that is waited for. A lease that it takes on that GPU and keeps ends a wait for a lease. Scopes nest: the
+// innermost one counts.
 class InterruptScope {
  public:
   explicit InterruptScope(std::function<bool()> interrupted)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Told of work that does not end, and of a context that is lost.
+// Tells the program of work that does not end, and of a context that is lost.
 //
 //   absl::StatusOr<Watchdog> watchdog = Watchdog::Start(
 //       *gpu, {.limit = absl::Seconds(5)}, [&](const Incident& incident) {
@@ -9,15 +9,15 @@
 // A kernel cannot be stopped on a GPU that is shared within one process. What the program can do is to warn,
 // to suspend the tenant, or to end the process; isolation.md says who is hurt by what.
 //
-// Work that waits for its turn on the device is not stuck. It may be told of all the same where the meter takes
+// Work that waits for its turn on the device is not stuck. It may be reported all the same where the meter takes
 // it to run: beside work that it does not know (leases, long graphs), behind an event of another stream, or where
-// the device does not run together what the kernels' sizes would let it.
-// Not told of: what is launched past gpushare under no lease, what is left on a stream that was destroyed, and
-// kernels of a known cost behind which the host makes no call of gpushare's for a millisecond: they have no
+// the device does not run kernels side by side although their sizes would allow it.
+// Not reported: what is launched past gpushare without a lease, what is left on a stream that was destroyed, and
+// kernels of a known cost after which the host makes no call of gpushare's for a millisecond, since they have no
 // marker. Streams that are waited for with Stream::Synchronize() have one.
 //
 // The callback runs on a thread of the watchdog's, one call at a time, once for each piece of work that is
-// stuck. It may call everything but the watchdog's own end; an exception that leaves it ends the program by
+// stuck. It may call anything except the end of the watchdog itself. An exception that leaves it ends the program by
 // std::terminate().
 //
 // Errors: AlreadyExists when the GPU has one; Aborted when its context is lost already; InvalidArgument for a
