@@ -27,6 +27,7 @@ constexpr double kPatience = 0.1, kMostPatienceNs = 1e6;
 Replay::Replay(int sm_count) : sm_count_(sm_count), free_(sm_count) {}
 
 Replay::StreamId Replay::AddStream(uint32_t tenant, int priority) {
+  Note({.kind = Call::Kind::kAddStream, .tenant = tenant, .priority = priority});
   StreamId id = 0;
   if (free_streams_.empty()) {
     id = static_cast<StreamId>(streams_.size());
@@ -55,6 +56,7 @@ void Replay::Finish(Stream& stream, StreamId id) {
 }
 
 void Replay::RemoveStream(StreamId id) {
+  Note({.kind = Call::Kind::kRemoveStream, .stream = id});
   for (const Item& item : streams_[id].items) besides_ -= item.command.beside ? 1 : 0;
   Finish(streams_[id], id);
   if (streams_[id].live) free_streams_.push_back(id);
@@ -63,6 +65,7 @@ void Replay::RemoveStream(StreamId id) {
 }
 
 void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
+  Note({.kind = Call::Kind::kAppend, .stream = id, .command = command, .at = not_before});
   Stream& stream = streams_[id];
   stream.alone_ns.reset();
   const bool first = stream.items.empty();
@@ -77,6 +80,7 @@ void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
 }
 
 void Replay::Refuse(StreamId id, uint32_t entry) {
+  Note({.kind = Call::Kind::kRefuse, .stream = id, .entry = entry});
   Stream& stream = streams_[id];
   stream.alone_ns.reset();
   uint32_t parts = 0;  // of it that are still to be found
@@ -98,6 +102,7 @@ void Replay::Refuse(StreamId id, uint32_t entry) {
 }
 
 void Replay::Boundary(StreamId id) {
+  Note({.kind = Call::Kind::kBoundary, .stream = id});
   Stream& stream = streams_[id];
   stream.alone_ns.reset();
   const bool first = stream.items.empty();
@@ -107,6 +112,7 @@ void Replay::Boundary(StreamId id) {
 }
 
 void Replay::Abandon(StreamId id) {
+  Note({.kind = Call::Kind::kAbandon, .stream = id});
   Stream& stream = streams_[id];
   for (auto item = stream.items.rbegin(); item != stream.items.rend() && !item->boundary; ++item) {
     item->abandoned = true;
@@ -114,6 +120,7 @@ void Replay::Abandon(StreamId id) {
 }
 
 void Replay::DropBoundary(StreamId id) {
+  Note({.kind = Call::Kind::kDropBoundary, .stream = id});
   Stream& stream = streams_[id];
   stream.alone_ns.reset();
   for (size_t i = stream.items.size(); i-- > 0;) {
@@ -126,6 +133,7 @@ void Replay::DropBoundary(StreamId id) {
 }
 
 void Replay::Stamped(StreamId id, bool found_idle) {
+  Note({.kind = Call::Kind::kStamped, .stream = id, .found_idle = found_idle});
   Stream& stream = streams_[id];
   const int place = stream.stamped++;
   if (!found_idle) return;
@@ -639,6 +647,7 @@ Replay::OpaqueWork Replay::FindOpaque(uint32_t tenant) const {
 }
 
 double Replay::UsedSoFar(StreamId stream, Nanos now) {
+  Note({.kind = Call::Kind::kUsedSoFar, .stream = stream, .at = now});
   Advance(static_cast<double>(now.count()));
   return streams_[stream].used_ns;
 }
@@ -667,7 +676,24 @@ void Replay::ChargeUnseen(Stream& stream, double at, Batch& batch) {
   batch.learnable = batch.ratio > 0 && batch.ratio < 1;
 }
 
+// How much later than in the model the batch in progress has ended now. What the model has left of it is taken to run at once.
+double Replay::LateNs(StreamId id) const {
+  const Stream& stream = streams_[id];
+  if (stream.pinned) return now_ - stream.pinned_since;
+  double left = 0;
+  for (const Running& running : running_) {
+    if (running.stream == id) left = std::max(left, running.end - now_);
+  }
+  if (stream.started && stream.waiting > 0) left += stream.unit_ns;
+  for (size_t i = stream.started ? 1 : 0; i < stream.items.size(); ++i) {
+    if (stream.items[i].boundary) break;
+    left += static_cast<double>(stream.items[i].command.cost_ns);
+  }
+  return -left;
+}
+
 Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
+  Note({.kind = Call::Kind::kComplete, .stream = id, .at = at, .after = after, .end = end});
   Stream& stream = streams_[id];
   for (const Item& item : stream.items) {
     if (!item.boundary) continue;
@@ -679,6 +705,7 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   if (!late) TakeOver(stream);
   // Even a marker that came late bounds the batch from above: what the model has not run by then was
   // predicted to take too long.
+  const double late_ns = LateNs(id);
   const bool outlasted = !stream.items.empty() && !stream.items.front().boundary && !stream.pinned;
   Finish(stream, id);
   while (!stream.items.empty() && !stream.items.front().boundary) PopCommand(stream);
@@ -699,6 +726,7 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
 
   Batch batch;
   batch.tenant = stream.tenant;
+  batch.late_ns = late_ns;
   batch.used_ns = stream.used_ns + std::exchange(stream.owed_ns, 0);
   double group_predicted = 0;
   for (const Command& c : stream.done) {

@@ -54,8 +54,9 @@ class Replay {
     bool guess : 1 = false;
     // One kernel whose cost is known where it stands, and varies by no more than that.
     bool sure : 1 = false;
-    bool beside : 1 = false;  // it was let in beside work of a higher band
-    uint32_t parts = 1;       // so many such commands in a row are one of the caller's
+    bool beside : 1 = false;   // it was let in beside work of a higher band
+    bool studied : 1 = false;  // of the graph that is studied: see meter/graph_study.h
+    uint32_t parts = 1;        // so many such commands in a row are one of the caller's
     int level = 0;  // it goes before others by so many more priorities than its stream does
   };
 
@@ -88,6 +89,7 @@ class Replay {
     double beside_ns =
         0;  // so long one of another's that was let in beside it had begun and not ended
     bool guessed = false;  // charged by prediction, since the model saw next to nothing of it
+    double late_ns = 0;    // so much later than in the model it ended; negative: before
     std::vector<Command> commands;
   };
   enum class End {
@@ -121,6 +123,35 @@ class Replay {
   // much.
   bool Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept, size_t most,
             double marker_ns, Outlook& outlook) const;
+
+  // One of the calls above. A copy that is told the same from there on says the same; one that is told something a little
+  // different says what would have come of that: see meter/graph_study.h.
+  struct Call {
+    enum class Kind : uint8_t {
+      kAddStream,
+      kRemoveStream,
+      kAppend,
+      kRefuse,
+      kBoundary,
+      kAbandon,
+      kDropBoundary,
+      kStamped,
+      kComplete,
+      kUsedSoFar,
+    };
+    Kind kind = Kind::kAppend;
+    StreamId stream = 0;
+    uint32_t tenant = 0, entry = 0;
+    int priority = 0;
+    Command command{};
+    Nanos at{0}, after{0};
+    End end = End::kStamped;
+    bool found_idle = false;
+  };
+  // From now on its calls go to `calls`, as many as there is room for; null: to nobody.
+  void Record(std::vector<Call>* calls) { calls_ = calls; }
+  Replay Copy() const;  // which is not recorded
+  std::optional<Batch> Repeat(const Call& call);
 
   // Unfinished boundaries of a stream.
   int pending(StreamId stream) const { return streams_[stream].boundaries; }
@@ -176,6 +207,12 @@ class Replay {
     int groups;
   };
 
+  void Note(const Call& call) {
+    if (calls_ != nullptr) [[unlikely]]
+      Keep(call);
+  }
+  void Keep(const Call& call);
+
   static constexpr double kMostWaves = 64;  // into which the groups of a command are divided
 
   void Advance(double to);
@@ -206,6 +243,7 @@ class Replay {
   double Widen();
   double ToGraph(Stream& stream, const Graphs& graphs, double used);
   static double AloneNs(Stream& stream);
+  double LateNs(StreamId id) const;
   void PopCommand(Stream& stream);
   static bool LastOfBatch(const Stream& stream);
   double SmsOf(const Command& command) const;
@@ -217,6 +255,7 @@ class Replay {
   static void TakeBackPinned(Stream& stream);
   void ChargeUnseen(Stream& stream, double at, Batch& batch);
 
+  std::vector<Call>* calls_ = nullptr;  // where they go
   int sm_count_, free_;
   double now_ = 0;
   int besides_ = 0;  // commands that were let in beside others, in items

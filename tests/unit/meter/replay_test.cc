@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -565,6 +566,68 @@ TEST(Replay, ARemovedStreamReleasesTheDevice) {
 }
 
 // Whatever is appended and completed, nobody is charged more than the time that passed.
+// A copy that is told the same from there on says the same.
+TEST(Replay, ACopyThatIsToldTheSameSaysTheSame) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(30, 2.5), Nanos(0));
+  replay.Boundary(a);
+  std::vector<Replay::Call> calls;
+  calls.reserve(100);
+  const Replay before = replay.Copy();
+  replay.Record(&calls);
+  std::vector<double> used;
+  Nanos now(0);
+  for (int i = 0; i < 10; ++i) {
+    replay.Append(b, Kernel(20 + i, 0.4), now);
+    replay.Append(b, Kernel(5, 1.2), now);
+    replay.Boundary(b);
+    replay.Append(a, Kernel(40 - i, 0.7), now);
+    replay.Boundary(a);
+    now += Us(35);
+    used.push_back(replay.Complete(a, now).used_ns);
+    replay.UsedSoFar(b, now + Us(5));
+    now += Us(20);
+    replay.Stamped(b, i % 3 == 0);
+    used.push_back(replay.Complete(b, now, now, Replay::End::kBefore).used_ns);
+  }
+  const auto c = replay.AddStream(2, 0);
+  replay.Append(c, Kernel(20, 1), now);
+  replay.Refuse(c, 0);
+  replay.Boundary(c);
+  replay.DropBoundary(c);
+  replay.Abandon(c);
+  used.push_back(replay.Complete(a, now + Us(50)).used_ns);
+  replay.RemoveStream(c);
+  replay.Record(nullptr);
+  EXPECT_FALSE(calls.empty());
+  Replay copy = before.Copy();
+  std::vector<double> again;
+  for (const Replay::Call& call : calls) {
+    const std::optional<Replay::Batch> batch = copy.Repeat(call);
+    if (batch.has_value()) again.push_back(batch->used_ns);
+  }
+  EXPECT_EQ(again, used);
+  EXPECT_EQ(copy.now(), replay.now());
+  // What there is no room for is not kept.
+  calls.resize(calls.capacity());
+  replay.Record(&calls);
+  replay.Boundary(a);
+  EXPECT_EQ(calls.size(), calls.capacity());
+}
+
+TEST(Replay, SaysHowMuchLaterThanInTheModelABatchHasEnded) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0);
+  replay.Append(a, Kernel(30, 1), Nanos(0));
+  replay.Boundary(a);
+  EXPECT_NEAR(replay.Complete(a, Us(42)).late_ns, 12'000, 1);
+  replay.Append(a, Kernel(30, 1), Us(42));
+  replay.Append(a, Kernel(20, 1), Us(42));
+  replay.Boundary(a);
+  EXPECT_NEAR(replay.Complete(a, Us(62)).late_ns, -30'000, 1);
+}
+
 TEST(Replay, PropertyChargesNeverExceedElapsedTime) {
   for (uint32_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(seed);

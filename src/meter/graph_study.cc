@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meter/graph_study.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace gpushare::meter {
+namespace {
+
+// A guess is believed when its error is at most this part of that of what the graph is taken for without it.
+constexpr double kBelieved = 0.5;
+// So close, in the mean of squares and as a part of what is foretold, is what costs vary by: there is nothing to be found out.
+constexpr double kClose = 0.05;
+// Fewer stamps say nothing.
+constexpr int kLeastStamps = 32;
+// The first launches were beside what had begun before.
+constexpr int kFirstLaunches = 2;
+// What is off by more than this part of the graph has another cause.
+constexpr double kClip = 0.25;
+
+uint32_t PartsOf(const Replay::Call& launch) { return std::max(launch.command.parts, 1u); }
+
+}  // namespace
+
+GraphStudy::GraphStudy(ShapeSearch::Kernels kernels, GraphShape taken, const GraphShape& now)
+    : kernels_(std::move(kernels)),
+      taken_(std::move(taken)),
+      search_(kernels_, ShapeSearch::Starts(kernels_, now)) {
+  if (!now.empty()) found_ = now;
+}
+
+void GraphStudy::Begin(Replay& replay) {
+  calls_.reserve(kMostCalls);
+  begin_ = replay.Copy();
+  replay.Record(&calls_);
+}
+
+void GraphStudy::End(Replay& replay) { replay.Record(nullptr); }
+
+// Whether there is anything to be found out: beside a lease there is not, of which nobody knows what it did.
+bool GraphStudy::Prepare() {
+  double longest_ns = 0;
+  for (const Replay::Call& call : calls_) {
+    const Replay::Command& command = call.command;
+    if (call.kind != Replay::Call::Kind::kAppend) continue;
+    if (command.opaque && !command.studied) return false;
+    if (command.studied) {
+      longest_ns = std::max(longest_ns, static_cast<double>(command.cost_ns) * PartsOf(call));
+    }
+  }
+  clip_ns_ = kClip * longest_ns;
+  return clip_ns_ > 0;
+}
+
+void GraphStudy::Try(GraphShape shape, double pace) {
+  trial_.emplace(Trial{.shape = std::move(shape), .pace = pace, .replay = *begin_});
+}
+
+// The guess stands for all parts of the launch.
+void GraphStudy::Launch(const Replay::Call& first) {
+  Trial& trial = *trial_;
+  trial.skipped = PartsOf(first) - 1;
+  ++trial.launches;
+  const auto end = calls_.begin() + static_cast<std::ptrdiff_t>(calls_.size());
+  auto part = calls_.begin() + static_cast<std::ptrdiff_t>(trial.at);
+  double cost = 0;
+  for (uint32_t n = 0; n < PartsOf(first) && part != end; ++n, ++part) {
+    cost += static_cast<double>(part->command.cost_ns);
+  }
+  Replay::Call call = first;
+  call.command.parts = static_cast<uint32_t>(trial.shape.size());
+  call.command.opaque = false;
+  for (const GraphPart& guess : trial.shape) {
+    call.command.cost_ns = static_cast<float>(cost * static_cast<double>(guess.length));
+    call.command.footprint = guess.footprint;
+    trial.replay.Repeat(call);
+  }
+}
+
+// What is a guess itself, or may be late to have others pay, says nothing of the graph.
+void GraphStudy::Score(const Replay::Batch& batch) {
+  Trial& trial = *trial_;
+  if (trial.launches <= kFirstLaunches || batch.predicted_ns <= 0) return;
+  if (std::any_of(batch.commands.begin(), batch.commands.end(),
+                  [](const Replay::Command& command) { return command.guess; })) {
+    return;
+  }
+  constexpr double kMicros = 1e-3;
+  const double off = kMicros * std::min(std::fabs(batch.late_ns), clip_ns_);
+  trial.error += off * off;
+  trial.predicted += kMicros * batch.predicted_ns;
+  ++trial.stamps;
+}
+
+// Whether it is through with the guess.
+bool GraphStudy::Go(size_t& calls) {
+  Trial& trial = *trial_;
+  for (; trial.at < calls_.size() && calls > 0; ++trial.at, --calls) {
+    const Replay::Call& call = calls_[trial.at];
+    const bool append = call.kind == Replay::Call::Kind::kAppend;
+    if (append && call.command.studied) {
+      if (trial.skipped > 0) {
+        --trial.skipped;
+      } else {
+        Launch(call);
+      }
+      continue;
+    }
+    Replay::Call same = call;
+    // Other graphs were measured alone.
+    if (append && call.command.parts <= 1) same.command.cost_ns *= static_cast<float>(trial.pace);
+    const std::optional<Replay::Batch> batch = trial.replay.Repeat(same);
+    if (batch.has_value() && call.end == Replay::End::kStamped) Score(*batch);
+  }
+  return trial.at >= calls_.size();
+}
+
+// What the guess has come to; goes on to the next. False: there is none.
+bool GraphStudy::Told() {
+  if (taken_errors_.size() < kPaces.size()) {
+    taken_errors_.push_back(trial_->error);
+    stamps_ = trial_->stamps;
+    predicted_ = trial_->predicted;
+    if (stamps_ < kLeastStamps) return false;
+    if (taken_errors_.size() < kPaces.size()) {
+      Try(taken_, kPaces[taken_errors_.size()]);
+      return true;
+    }
+  } else {
+    search_.Tell(trial_->error);
+  }
+  const ShapeSearch::Guess* const guess = search_.Next();
+  if (guess != nullptr) Try(guess->ShapeOf(kernels_), guess->pace());
+  return guess != nullptr;
+}
+
+bool GraphStudy::Step(size_t calls) {
+  if (!trial_.has_value()) {
+    if (!Prepare()) return false;
+    Try(taken_, kPaces[0]);
+  }
+  while (calls > 0) {
+    if (!Go(calls)) return true;
+    if (Told()) continue;
+    Conclude();
+    return false;
+  }
+  return true;
+}
+
+void GraphStudy::Conclude() {
+  if (stamps_ < kLeastStamps) return;
+  found_.reset();
+  const double taken = *std::min_element(taken_errors_.begin(), taken_errors_.end());
+  const double close = kClose * predicted_ / stamps_;
+  if (taken < close * close * stamps_) return;
+  const ShapeSearch::Guess& best = search_.best();
+  if (best.error <= kBelieved * taken) found_ = best.ShapeOf(kernels_);
+}
+
+}  // namespace gpushare::meter

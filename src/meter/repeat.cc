@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A replay that is told again what another one was told.
+#include "meter/replay.h"
+
+namespace gpushare::meter {
+
+void Replay::Keep(const Call& call) {
+  if (calls_->size() < calls_->capacity()) calls_->push_back(call);
+}
+
+Replay Replay::Copy() const {
+  Replay copy = *this;
+  copy.calls_ = nullptr;
+  return copy;
+}
+
+std::optional<Replay::Batch> Replay::Repeat(const Call& call) {
+  switch (call.kind) {
+    case Call::Kind::kAddStream:
+      AddStream(call.tenant, call.priority);
+      break;
+    case Call::Kind::kRemoveStream:
+      RemoveStream(call.stream);
+      break;
+    case Call::Kind::kAppend:
+      Append(call.stream, call.command, call.at);
+      break;
+    case Call::Kind::kRefuse:
+      Refuse(call.stream, call.entry);
+      break;
+    case Call::Kind::kBoundary:
+      Boundary(call.stream);
+      break;
+    case Call::Kind::kAbandon:
+      Abandon(call.stream);
+      break;
+    case Call::Kind::kDropBoundary:
+      DropBoundary(call.stream);
+      break;
+    case Call::Kind::kStamped:
+      Stamped(call.stream, call.found_idle);
+      break;
+    case Call::Kind::kUsedSoFar:
+      UsedSoFar(call.stream, call.at);
+      break;
+    case Call::Kind::kComplete:
+      return Complete(call.stream, call.at, call.after, call.end);
+  }
+  return std::nullopt;
+}
+
+}  // namespace gpushare::meter

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meter/graph_study.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace gpushare::meter {
+namespace {
+
+constexpr int kStudiedSms = 100;
+constexpr double kNeverUs = std::numeric_limits<double>::infinity();
+
+// What really happens: streams of kernels, each begun when the one before it on its stream has ended, the oldest first, on
+// the SMs that are free.
+struct Device {
+  struct Kernel {
+    double us;
+    int sms;  // of all its waves
+  };
+  struct Stream {
+    std::vector<Kernel> kernels;
+    std::vector<double> ended = {};  // each of them
+    bool begun = false;
+    int waiting = 0, running = 0;
+    double ready = 0;
+  };
+  struct Group {
+    double end;
+    size_t stream;
+    int sms;
+  };
+
+  static void Run(std::vector<Stream>& streams) {
+    double now = 0;
+    int free = kStudiedSms;
+    std::vector<Group> groups;
+    for (;;) {
+      for (;;) {
+        size_t oldest = streams.size();
+        for (size_t i = 0; i < streams.size(); ++i) {
+          Stream& s = streams[i];
+          if (s.ended.size() == s.kernels.size() || (s.begun && s.waiting == 0)) continue;
+          if (oldest == streams.size() || s.ready < streams[oldest].ready) oldest = i;
+        }
+        if (oldest == streams.size() || free == 0) break;
+        Stream& s = streams[oldest];
+        const Kernel& kernel = s.kernels[s.ended.size()];
+        if (!s.begun) s.waiting = kernel.sms;
+        s.begun = true;
+        const int n = std::min(free, s.waiting);
+        s.waiting -= n;
+        s.running += n;
+        free -= n;
+        const int waves = (kernel.sms + kStudiedSms - 1) / kStudiedSms;
+        groups.push_back({now + kernel.us / waves, oldest, n});
+      }
+      const auto next =
+          std::min_element(groups.begin(), groups.end(),
+                           [](const Group& a, const Group& b) { return a.end < b.end; });
+      if (next == groups.end()) return;
+      now = next->end;
+      Stream& s = streams[next->stream];
+      free += next->sms;
+      s.running -= next->sms;
+      groups.erase(next);
+      if (s.running > 0 || s.waiting > 0) continue;
+      s.ended.push_back(now);
+      s.begun = false;
+      s.ready = now;
+    }
+  }
+};
+
+struct Beside {
+  std::vector<Device::Kernel> graph, others;
+  int launches = 40;
+  bool opaque = false;       // the graph is
+  bool guess = false;        // what the others take is
+  bool lease = false;        // there is one besides
+  double others_learnt = 1;  // by so much longer than they are
+};
+
+// A study of some launches of the graph of one tenant beside kernels of another.
+std::optional<GraphShape> Study(const Beside& beside, const ShapeSearch::Kernels& kernels,
+                                const GraphShape& taken, const GraphShape& now = {}) {
+  double graph_us = 0, others_us = 0;
+  for (const Device::Kernel& kernel : beside.graph) graph_us += kernel.us;
+  for (const Device::Kernel& kernel : beside.others) others_us += kernel.us;
+  const int rounds = static_cast<int>(beside.launches * graph_us / others_us);
+  std::vector<Device::Stream> streams(2);
+  for (int i = 0; i < beside.launches; ++i) {
+    for (const Device::Kernel& kernel : beside.graph) streams[0].kernels.push_back(kernel);
+  }
+  for (int i = 0; i < rounds; ++i) {
+    for (const Device::Kernel& kernel : beside.others) streams[1].kernels.push_back(kernel);
+  }
+  Device::Run(streams);
+
+  Replay replay(kStudiedSms);
+  const Replay::StreamId graph = replay.AddStream(0, 0), others = replay.AddStream(1, 0);
+  GraphStudy study(kernels, taken, now);
+  study.Begin(replay);
+  if (beside.lease) {
+    const Replay::StreamId lease = replay.AddStream(2, 0);
+    replay.Append(lease, {.cost_ns = 1e6f, .opaque = true}, Nanos(0));
+    replay.Boundary(lease);
+  }
+  const uint32_t parts = beside.opaque ? 1 : static_cast<uint32_t>(taken.size());
+  for (int i = 0; i < beside.launches; ++i) {
+    for (uint32_t part = 0; part < parts; ++part) {
+      const double us = graph_us * (beside.opaque ? 1 : static_cast<double>(taken[part].length));
+      replay.Append(graph,
+                    {.entry = 1,
+                     .cost_ns = static_cast<float>(us * 1000),
+                     .footprint = taken[part].footprint,
+                     .opaque = beside.opaque,
+                     .studied = true,
+                     .parts = parts},
+                    Nanos(0));
+    }
+    replay.Boundary(graph);
+  }
+  for (const Device::Kernel& kernel : streams[1].kernels) {
+    replay.Append(others,
+                  {.entry = 2,
+                   .cost_ns = static_cast<float>(kernel.us * beside.others_learnt * 1000),
+                   .footprint = static_cast<float>(kernel.sms) / kStudiedSms,
+                   .guess = beside.guess},
+                  Nanos(0));
+    replay.Boundary(others);
+  }
+  size_t of_graph = beside.graph.size() - 1, of_others = 0;
+  for (;;) {
+    const auto at = [](const Device::Stream& s, size_t i) {
+      return i < s.ended.size() ? s.ended[i] : kNeverUs;
+    };
+    const double a = at(streams[0], of_graph), b = at(streams[1], of_others);
+    if (a == kNeverUs && b == kNeverUs) break;
+    replay.Complete(a <= b ? graph : others, Nanos(static_cast<int64_t>(std::min(a, b) * 1000)));
+    if (a <= b) {
+      of_graph += beside.graph.size();
+    } else {
+      ++of_others;
+    }
+  }
+  study.End(replay);
+  int steps = 0;
+  while (study.Step(200)) ++steps;
+  EXPECT_LT(steps, 20'000);
+  return study.found();
+}
+
+GraphShape Equal(size_t parts, float footprint) {
+  return GraphShape(parts, {1.0f / static_cast<float>(parts), footprint});
+}
+
+// Of a graph whose kernels are of one width it is known which kernels it has, not how long each of them is.
+const Beside kLengths = {.graph = {{12, 40}, {23, 40}, {200, 40}, {31, 40}, {34, 40}},
+                         .others = {{90, 70}, {160, 70}, {70, 70}}};
+const ShapeSearch::Kernels kFive = {{0, 0.4f}, {1, 0.4f}, {2, 0.4f}, {3, 0.4f}, {4, 0.4f}};
+
+TEST(GraphStudy, FindsWhichKernelIsLong) {
+  const std::optional<GraphShape> found = Study(kLengths, kFive, Equal(5, 0.4f));
+  ASSERT_TRUE(found.has_value());
+  ASSERT_EQ(found->size(), 5u);
+  EXPECT_NEAR((*found)[2].length, 200.0 / 300, 0.1);
+  EXPECT_LT((*found)[0].length + (*found)[1].length, 0.25);
+}
+
+// Costs that were learnt beside the graph, as it was taken for another one, are too long.
+TEST(GraphStudy, FindsItThoughOthersSeemToTakeLonger) {
+  Beside beside = kLengths;
+  beside.others_learnt = 1.15;
+  const std::optional<GraphShape> found = Study(beside, kFive, Equal(5, 0.4f));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_NEAR((*found)[2].length, 200.0 / 300, 0.15);
+}
+
+// Of one whose kernels are of unlike width, which is charged what it takes alone.
+TEST(GraphStudy, FindsTheLengthsOfKernelsOfUnlikeWidth) {
+  const Beside beside = {.graph = {{40, 100}, {120, 20}, {40, 100}},
+                         .others = {{90, 70}, {160, 70}, {70, 70}},
+                         .opaque = true};
+  const std::optional<GraphShape> found = Study(beside, {{0, 1}, {1, 0.2f}, {0, 1}}, {{1, 1}});
+  ASSERT_TRUE(found.has_value());
+  EXPECT_NEAR((*found)[1].length, 0.6, 0.1);
+}
+
+// Of one of which nobody knows anything.
+TEST(GraphStudy, FindsHowWideItIs) {
+  const Beside beside = {.graph = {{100, 30}, {150, 30}},
+                         .others = {{90, 170}, {160, 170}, {70, 170}},
+                         .opaque = true};
+  const std::optional<GraphShape> found = Study(beside, {}, {{1, 1}});
+  ASSERT_TRUE(found.has_value());
+  EXPECT_NEAR((*found)[0].footprint, 0.3, 0.1);
+}
+
+TEST(GraphStudy, FindsNothingWhereItIsWhatItIsTakenFor) {
+  Beside beside = kLengths;
+  beside.graph = {{60, 40}, {60, 40}, {60, 40}};
+  EXPECT_FALSE(Study(beside, {{0, 0.4f}, {1, 0.4f}, {2, 0.4f}}, Equal(3, 0.4f)).has_value());
+}
+
+// What a lease did nobody knows.
+TEST(GraphStudy, FindsNothingBesideALease) {
+  Beside beside = kLengths;
+  beside.lease = true;
+  EXPECT_FALSE(Study(beside, kFive, Equal(5, 0.4f)).has_value());
+}
+
+// Stamps of what varies, or has a cap, do not count: who makes them late is not to have the graph pay for it.
+TEST(GraphStudy, LearnsNothingFromWhatIsAGuess) {
+  Beside beside = kLengths;
+  beside.launches = 30;  // whose own stamps are too few
+  EXPECT_TRUE(Study(beside, kFive, Equal(5, 0.4f)).has_value());
+  beside.guess = true;
+  EXPECT_FALSE(Study(beside, kFive, Equal(5, 0.4f)).has_value());
+}
+
+// Where nothing can be found out what was found before stands; where it is what it is taken for that goes.
+TEST(GraphStudy, WhatWasFoundBeforeStandsUntilThereIsMoreToGoBy) {
+  const GraphShape before = {{0.3f, 0.4f}, {0.5f, 0.4f}, {0.2f, 0.4f}};
+  const ShapeSearch::Kernels kernels = {{0, 0.4f}, {1, 0.4f}, {2, 0.4f}};
+  Beside beside = kLengths;
+  beside.graph = {{60, 40}, {60, 40}, {60, 40}};
+  EXPECT_FALSE(Study(beside, kernels, Equal(3, 0.4f), before).has_value());
+  beside.lease = true;
+  EXPECT_EQ(Study(beside, kernels, Equal(3, 0.4f), before), before);
+}
+
+TEST(GraphStudy, NothingWasRecorded) {
+  Replay replay(kStudiedSms);
+  GraphStudy study(kFive, Equal(5, 0.4f), {});
+  study.Begin(replay);
+  study.End(replay);
+  EXPECT_FALSE(study.Step(10));
+  EXPECT_FALSE(study.found().has_value());
+}
+
+}  // namespace
+}  // namespace gpushare::meter
