@@ -92,8 +92,9 @@ struct Player {
     if (spec.mode == Mode::kGraph || spec.mode == Mode::kMixed) {
       GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.BeginCapture(stream), "BeginCapture"));
       for (const workload::TraceKernel& kernel : spec.trace->kernels()) Submit(kernel, false);
+      std::vector<float> footprints(spec.trace->kernels().size(), 1);
       if (run.overlap) {
-        std::vector<float> footprints;
+        footprints.clear();
         for (const workload::TraceKernel& kernel : spec.trace->kernels()) {
           footprints.push_back(FootprintOf(kernel));
         }
@@ -105,7 +106,12 @@ struct Player {
       const driver::GraphContents contents = driver.ContentsOf(captured);
       GPUSHARE_RETURN_IF_ERROR(
           driver::ToStatus(driver.Instantiate(&graph, captured), "Instantiate"));
-      kernels.Put(graph, gate::KernelKeysOf(contents));
+      if (!spec.unseen) {
+        size_t at = 0;
+        kernels.Put(graph, gate::KernelsOf(contents, [&](const driver::GraphKernel&) {
+                      return footprints[at++];
+                    }));
+      }
     }
     return absl::OkStatus();
   }

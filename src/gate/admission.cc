@@ -15,9 +15,6 @@ namespace {
 // in turns each comes to be that one.
 constexpr uint64_t kMostPerGraphNs = kCalibrateAfterNs / 37;
 
-// So many graphs of a tenant are replayed with their kernels' own lengths; each comes this way every 16 ms or so, so that of
-// more it is those launched most.
-constexpr size_t kMostGraphs = 256;
 constexpr uint32_t kFewKernels = 16;
 
 bool Calibrates(std::atomic<uint64_t>& launched_ns, float cost_ns) {
@@ -99,13 +96,13 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   const bool graph = work.kind == Work::Kind::kGraph;
   const bool looks = graph && work.kernels != nullptr && cost.known &&
                      (!cost.settled || calibrates || work.parts <= kFewKernels);
-  std::vector<float> parts;
-  bool forgets = graph && !cost.known;
+  std::vector<float> lengths;
+  std::vector<KernelInGraph> kernels;
   try {
-    if (looks) {
-      const std::vector<uint64_t> kernels = work.kernels->Find(work.executable);
-      parts = PartsOf(*tenant.costs, kernels, cost.cost_ns);
-      forgets = kernels.empty();
+    if (looks) kernels = work.kernels->Find(work.executable);
+    // One that is charged what it takes alone is so because nobody is to pass a cap by what its kernels took by themselves.
+    if (looks && !IsOpaqueGraph(work.parts, work.footprint, cost.cost_ns)) {
+      lengths = PartsOf(*tenant.costs, kernels, cost.cost_ns);
     }
   } catch (const std::bad_alloc&) {
     // They count as equally long.
@@ -117,8 +114,15 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   const Verdict verdict = engine.WaitForGrant(tenant, request, [&](uint32_t number, Time now) {
     engine.mu.AssertHeld();
     launch = number;
-    // Parts that do not add up this time leave those from before in place.
-    if (forgets || !parts.empty()) engine.KeepParts(tenant, cost.entry, std::move(parts));
+    // Lengths that do not add up this time leave those from before in place.
+    if (!lengths.empty()) {
+      engine.KeepLengths(tenant, cost.entry, work.footprint, lengths);
+    } else if (graph) {
+      if (!cost.known || (looks && kernels.empty())) {
+        engine.ForgetShape(tenant, cost.entry, /*another=*/!cost.known);
+      }
+      if (looks || work.parts == 0) engine.AskForStudy(tenant, cost, work, kernels);
+    }
     passed = tenant.passing && tenant.passed_launch == number;
     if (stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking) {
       start = engine.NewMarker(stream);
@@ -192,23 +196,6 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
     }
   }
   if (seen) engine.CloseOpen(*state_, admission.stream);
-}
-
-void Engine::Impl::KeepParts(TenantState& tenant, uint32_t entry, std::vector<float> parts) {
-  const uint32_t base = tenant.costs->base(entry);
-  std::map<uint32_t, GraphLengths>& all = tenant.graph_parts;
-  all.erase(base);  // of another that had the entry, or what was known before
-  if (parts.empty() || base == meter::CostModel::kCatchAll) return;
-  while (all.size() >= kMostGraphs) {
-    all.erase(std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
-      return a.second.kept < b.second.kept;
-    }));
-  }
-  try {
-    all.emplace(base, GraphLengths{std::move(parts), ++tenant.graph_parts_kept});
-  } catch (const std::bad_alloc&) {
-    // They count as equally long.
-  }
 }
 
 // Cooperative launches need the device drained. The kernels of a long graph alternate with those of others

@@ -90,6 +90,7 @@ void Engine::RemoveTenant(Gate* gate) {
   {
     const Section section(engine);
     tenant.removed = true;
+    engine.DropStudyOf(tenant);
     tenant.purse.TakeAll();
     engine.Wake(tenant);
   }

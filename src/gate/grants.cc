@@ -157,30 +157,30 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     }
     const uint32_t known_parts = tenant.costs->parts(record.entry);
     const float footprint = tenant.costs->footprint(record.entry);
-    const bool long_graph = record.graph && IsOpaqueGraph(known_parts, footprint, cost);
-    const uint32_t parts = long_graph ? 0 : known_parts;
+    bool is_studied = false;
+    const meter::GraphShape* const shape =
+        record.graph ? GraphLaunched(tenant, record.entry, &is_studied) : nullptr;
+    const bool long_graph =
+        record.graph && shape == nullptr && IsOpaqueGraph(known_parts, footprint, cost);
     // While it is the only tenant nothing of anybody's can come between its commands: a graph is measured as kernels are.
     const bool opaque = long_graph && !record.exclusive && arbiter.tenants() > 1;
-    const uint32_t commands = std::max(parts, 1u);
+    const uint32_t commands = shape != nullptr ? static_cast<uint32_t>(shape->size())
+                              : long_graph     ? 1
+                                               : std::max(known_parts, 1u);
     // Whoever has a cap has nobody else pay for what is late.
     const bool guess = record.unknown ||
                        tenant.costs->spread(record.entry) > meter::Replay::kVaries ||
                        tenant.capped();
     const bool sure = !record.graph && !record.unknown && footprint > 0 &&
                       tenant.costs->IsSure(record.entry, meter::Replay::kVaries);
-    const float* lengths = nullptr;  // of its parts, where they are known
-    if (record.graph && parts > 1) [[unlikely]] {
-      const auto known = tenant.graph_parts.find(tenant.costs->base(record.entry));
-      const bool found = known != tenant.graph_parts.end() && known->second.parts.size() == parts;
-      lengths = found ? known->second.parts.data() : nullptr;
-    }
     try {
       for (uint32_t part = 0; part < commands; ++part) {
         const float length =
-            lengths != nullptr ? cost * lengths[part] : cost / static_cast<float>(commands);
+            shape != nullptr ? cost * (*shape)[part].length : cost / static_cast<float>(commands);
+        const float width = shape != nullptr ? (*shape)[part].footprint : footprint;
         replay.Append(stream.replay,
-                      {record.entry, length, footprint, opaque, footprint <= 0, guess, sure, beside,
-                       commands, record.graph ? 0 : stream.lane.Level()},
+                      {record.entry, length, width, opaque, footprint <= 0, guess, sure, beside,
+                       is_studied, commands, record.graph ? 0 : stream.lane.Level()},
                       DeviceTime(first + pace * static_cast<int64_t>(i)));
       }
     } catch (const std::bad_alloc&) {

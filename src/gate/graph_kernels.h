@@ -2,12 +2,12 @@
 // Which kernels graphs are made of, and how long each of them is in its graph as far as it is known from launches by itself:
 // programs run what they capture at least once before.
 //
-//   kernels.Put(executable, KernelKeysOf(contents));            // when it was instantiated
+//   kernels.Put(executable, KernelsOf(contents, footprint_of));  // when it was instantiated
 //   ...
 //   work.kernels = &kernels, work.executable = executable;      // when it is launched
 //   std::vector<float> lengths = PartsOf(costs, kernels.Find(executable), cost_ns);  // seldom: by the gate's slow way
 //
-// Bounded: 8 bytes for each kernel of a graph of up to CostModel::kMostParts and kWordsPerGraph for the graph, kMostKept words of
+// Bounded: 16 bytes for each kernel of a graph of up to CostModel::kMostParts and kWordsPerGraph for the graph, kMostKept words of
 // all graphs together (2 MiB); then those that nobody asked about for the longest are forgotten. Threading: thread-safe.
 #ifndef GPUSHARE_GATE_GRAPH_KERNELS_H_
 #define GPUSHARE_GATE_GRAPH_KERNELS_H_
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "base/sync.h"
 #include "driver/driver.h"
 #include "gate/engine.h"
@@ -26,15 +27,22 @@
 
 namespace gpushare::gate {
 
-// The keys of its kernels in their order; none where it has something besides.
-inline std::vector<uint64_t> KernelKeysOf(const driver::GraphContents& graph) {
-  std::vector<uint64_t> keys;
-  if (!graph.IsOfKernelsAlone() || !meter::CostModel::InParts(graph.commands)) return keys;
-  keys.reserve(graph.kernels.size());
+struct KernelInGraph {
+  uint64_t key = 0;
+  float footprint = 1;
+  friend bool operator==(const KernelInGraph&, const KernelInGraph&) = default;
+};
+
+// Its kernels in their order; none where it has something besides. `of(kernel)`: the footprint of one.
+inline std::vector<KernelInGraph> KernelsOf(
+    const driver::GraphContents& graph, absl::FunctionRef<float(const driver::GraphKernel&)> of) {
+  std::vector<KernelInGraph> kernels;
+  if (!graph.IsOfKernelsAlone() || !meter::CostModel::InParts(graph.commands)) return kernels;
+  kernels.reserve(graph.kernels.size());
   for (const driver::GraphKernel& kernel : graph.kernels) {
-    keys.push_back(KernelKey(kernel.function, kernel.shape));
+    kernels.push_back({KernelKey(kernel.function, kernel.shape), of(kernel)});
   }
-  return keys;
+  return kernels;
 }
 
 class GraphKernels {
@@ -44,12 +52,12 @@ class GraphKernels {
       24;  // the nodes of the map and of the list, and what an allocation costs
 
   // None: it is forgotten, and so is what had the handle before. May throw bad_alloc, then it is too.
-  void Put(const void* executable, std::vector<uint64_t> keys);
-  std::vector<uint64_t> Find(const void* executable) const;
+  void Put(const void* executable, std::vector<KernelInGraph> kernels);
+  std::vector<KernelInGraph> Find(const void* executable) const;
 
  private:
   struct Graph {
-    std::vector<uint64_t> keys;
+    std::vector<KernelInGraph> kernels;
     std::list<const void*>::iterator place;  // in asked_
   };
   void Forget(const void* executable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -63,7 +71,7 @@ class GraphKernels {
 // What part of the time of a graph that takes `cost_ns` each of its kernels has. None where one of them was never measured by
 // itself, or where all of them together take something else than the graph: then they do other work in it, or several of
 // them run at a time.
-std::vector<float> PartsOf(const meter::CostModel& costs, const std::vector<uint64_t>& kernels,
+std::vector<float> PartsOf(const meter::CostModel& costs, const std::vector<KernelInGraph>& kernels,
                            float cost_ns);
 
 }  // namespace gpushare::gate

@@ -29,6 +29,8 @@ constexpr double kManyCommands = 5;
 constexpr double kMoreThanHalf = 0.55, kHalf = 0.5;
 // A marker that began so soon after its submission found its stream idle.
 constexpr Nanos kLateMarker = Nanos(500);
+// To the next look while there is a graph to be studied.
+constexpr Nanos kStudyPause = Micros(100);
 // A start marker lowers the offset of the clocks by this much, and this part of the time since the last.
 constexpr Nanos kOffsetStep = Nanos(100);
 constexpr int kFastestDrift = 10'000;
@@ -472,6 +474,7 @@ void Engine::Impl::Reconcile() {
         for (const auto& other : stream.tenant->streams) HoldUp(*other, now);
       }
       ChargeOverdue(now);
+      RecordStudy(now);
       next = RevokeIdle(now, silent);
       RunArbiter(now, nullptr);
       next = std::min({next, NextPoll(now), WatchLeases(now), std::exchange(look_by, kNever)});
@@ -492,6 +495,7 @@ void Engine::Impl::Reconcile() {
       silent.clear();
       continue;
     }
+    if (GoOnStudying()) next = std::min(next, now + kStudyPause);
     // A wait this short is not worth a sleep: the wake-up would come too late.
     const Nanos spin = next - now < Micros(100) ? Micros(100) : Nanos(0);
     clock.Wait(poke, seen, next, spin);

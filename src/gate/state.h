@@ -19,6 +19,8 @@
 #include "gate/copy_line.h"
 #include "gate/engine.h"
 #include "gate/footprint.h"
+#include "gate/graph_kernels.h"
+#include "gate/graph_shapes.h"
 #include "gate/lane.h"
 #include "gate/purse.h"
 #include "gate/tenant_page.h"
@@ -186,11 +188,6 @@ class BesideLaunches {
   uint32_t from_ = 0, end_ = 0;  // where it is not open; none: equal
 };
 
-struct GraphLengths {
-  std::vector<float> parts;
-  uint64_t kept = 0;  // when, counted: the oldest make room
-};
-
 struct TenantState {
   TenantState(Engine::Impl& owner, std::string tenant_name, TenantState* of_parent);
 
@@ -236,9 +233,9 @@ struct TenantState {
   Nanos hold{0}, passed_used{0};
   uint32_t passed_launch = 0;  // the number of the last
   bool passing = false;        // it is not in the books yet
-  // Of graphs, by their keys' entries: which part of its time each kernel has, where that is known.
-  std::map<uint32_t, GraphLengths> graph_parts;
-  uint64_t graph_parts_kept = 0;  // so many times
+  // Of graphs, by their keys' entries.
+  std::map<uint32_t, KnownShape> graph_shapes;
+  uint64_t graph_shapes_kept = 0;  // so many times
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
   std::array<CopyLine::Turn, 2> copy_turns;
@@ -339,6 +336,11 @@ struct Engine::Impl {
 
   // Of whoever has no more than half of the time, over some 100 ms of what is measured: only the last one's end is known.
   double commands_a_batch ABSL_GUARDED_BY(mu) = 0;
+
+  StudiedGraph studied ABSL_GUARDED_BY(mu);
+  std::atomic<bool> studying{false};  // set with `studied`, until the reconciler is through with it
+  // While it is recording under the lock, else the reconciler's.
+  std::unique_ptr<meter::GraphStudy> study;
 
   std::atomic<bool> stopping{false};
   std::atomic<bool> context_ends{
@@ -518,11 +520,28 @@ struct Engine::Impl {
                          int unknown, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // admission.cc
-  // Of a graph: which part of its time each of its kernels has, if that is known now.
-  void KeepParts(TenantState& tenant, uint32_t entry, std::vector<float> parts)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool WantsDevice(StreamGate& stream, const Work& work, const meter::CostModel::Prediction& cost,
                    bool calibrates) ABSL_LOCKS_EXCLUDED(mu);
+
+  // graph_shapes.cc
+  // What is known of a graph; null: nothing.
+  KnownShape* ShapeOf(TenantState& tenant, uint32_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The same, made where there is none. `base`: of its key.
+  KnownShape& ShapeFor(TenantState& tenant, uint32_t base) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Which part of its time each of its kernels has, as they were by themselves.
+  void KeepLengths(TenantState& tenant, uint32_t entry, float footprint,
+                   const std::vector<float>& lengths) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void ForgetShape(TenantState& tenant, uint32_t entry, bool another)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // `kernels`: of which it is made; none: nobody knows.
+  void AskForStudy(TenantState& tenant, const meter::CostModel::Prediction& cost, const Work& work,
+                   const std::vector<KernelInGraph>& kernels) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // One was launched. For what the replay is to take it, other than for equal parts of one width; null: for these.
+  const meter::GraphShape* GraphLaunched(TenantState& tenant, uint32_t entry, bool* is_studied)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void RecordStudy(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void DropStudyOf(const TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool GoOnStudying() ABSL_LOCKS_EXCLUDED(mu);
 
   // recording.cc; called only while the recorder is on.
   void RecordWait(const TenantState& tenant, const GrantRequest& request, Time began, Time ended,

@@ -49,7 +49,9 @@ void Calls::GraphIs(CUgraphExec exec, CUgraph graph, bool updated) {
     driver::GraphContents contents = opened_.ContentsOf(graph);
     graph_parts_.Put(exec, {contents.commands, GraphFootprint(contents)});
     spread_.Put(exec, spread_.PlacesOf(contents));
-    graph_kernels_.Put(exec, gate::KernelKeysOf(contents));
+    graph_kernels_.Put(exec, gate::KernelsOf(contents, [this](const driver::GraphKernel& kernel) {
+                         return KernelFootprint(kernel);
+                       }));
     if (updated) {
       graph_copies_.Updated(exec, std::move(contents.copies));
     } else {

@@ -66,19 +66,19 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
   const Captured captured{driver, graph};
   const std::shared_ptr<Graph> made(new Graph(std::move(device)));
   driver::GraphContents contents = driver.ContentsOf(graph);
-  const gate::GraphParts::Parts parts = {
-      contents.commands, gate::GraphFootprint(contents, [&gpu](const driver::GraphKernel& kernel) {
-        float footprint = 1;  // where the driver does not say
-        static_cast<void>(gpu.FindFootprint(kernel.function, kernel.shape,
-                                            gate::KernelKey(kernel.function, kernel.shape),
-                                            &footprint));
-        return footprint;
-      })};
+  const auto footprint_of = [&gpu](const driver::GraphKernel& kernel) {
+    float footprint = 1;  // where the driver does not say
+    static_cast<void>(gpu.FindFootprint(
+        kernel.function, kernel.shape, gate::KernelKey(kernel.function, kernel.shape), &footprint));
+    return footprint;
+  };
+  const gate::GraphParts::Parts parts = {contents.commands,
+                                         gate::GraphFootprint(contents, footprint_of)};
   const driver::Result result = driver.Instantiate(&made->native_, graph);
   if (result == driver::Result::kSuccess) {
     gpu.graph_parts().Put(made->native_, parts);
     try {
-      gpu.graph_kernels().Put(made->native_, gate::KernelKeysOf(contents));
+      gpu.graph_kernels().Put(made->native_, gate::KernelsOf(contents, footprint_of));
     } catch (const std::bad_alloc&) {
       // They count as equally long; the graph is there all the same.
     }

@@ -601,5 +601,52 @@ TEST_F(EngineTest, APersistentKernelIsChargedByTime) {
   Drop(t);
 }
 
+class OverlapTest : public EngineTest {
+ protected:
+  std::string config() const override { return "sms=100,overlap=footprint,clock=virtual"; }
+
+  void Put(Tenant& t, const Work& work, int kernels, unsigned sms, Nanos cost) {
+    const Admission admission = t.gate->Admit(*t.stream, work);
+    ASSERT_EQ(admission.verdict, Verdict::kAdmitted);
+    uint64_t ns = static_cast<uint64_t>(cost.count());
+    void* params[] = {&ns};
+    for (int i = 0; i < kernels; ++i) {
+      ASSERT_EQ(driver_->Launch(function_, {{sms, 1, 1}, {1024, 1, 1}, 0}, t.handle, params),
+                Result::kSuccess);
+    }
+    t.gate->Complete(admission, true);
+  }
+  // What a graph of two kernels of 50 us on a fifth of the SMs, which nobody saw instantiated, is charged in the end beside
+  // kernels of 100 us on the others, as a part of what it takes alone.
+  double ChargedForGraph(const TenantOptions& options) {
+    Tenant a = Make(options), b = Make({});
+    Nanos from{0};
+    constexpr int kLaunches = 3000, kLast = 1000;
+    for (int i = 0; i < kLaunches; ++i) {
+      if (i == kLaunches - kLast) from = a.gate->stats().measured;
+      Put(a, {.key = 77, .kind = Work::Kind::kGraph, .parts = 0}, 2, 20, Micros(50));
+      Put(b, {.key = 78, .footprint = 0.8f}, 1, 80, Micros(100));
+    }
+    Synchronize(a);
+    Synchronize(b);
+    const Nanos measured = a.gate->stats().measured - from;
+    Drop(a);
+    Drop(b);
+    return static_cast<double>(measured.count()) / (kLast * 100e3);
+  }
+};
+
+// It has a fifth of the time beside them. A study finds that it leaves the rest, by how early they end.
+TEST_F(OverlapTest, AGraphThatNobodySawIsChargedWhatItHolds) {
+  EXPECT_NEAR(ChargedForGraph({}), 0.2, 0.1);
+}
+
+// It might do something else where nobody studies it.
+TEST_F(OverlapTest, AGraphOfATenantWithACapIsChargedWhatItTakesAlone) {
+  TenantOptions capped;
+  capped.limits.cap = 0.99;
+  EXPECT_NEAR(ChargedForGraph(capped), 1, 0.05);
+}
+
 }  // namespace
 }  // namespace gpushare::gate

@@ -16,7 +16,7 @@ using meter::CostModel;
 const void* ExecOf(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
 // Of so many blocks each.
-driver::GraphContents KernelsOf(std::initializer_list<unsigned> blocks) {
+driver::GraphContents GraphOf(std::initializer_list<unsigned> blocks) {
   driver::GraphContents graph;
   for (const unsigned grid : blocks) {
     graph.kernels.push_back(
@@ -26,48 +26,51 @@ driver::GraphContents KernelsOf(std::initializer_list<unsigned> blocks) {
   return graph;
 }
 
-TEST(KernelKeysOf, AreThoseOfLaunchesInTheirOrder) {
-  const driver::GraphContents graph = KernelsOf({1, 2, 1});
-  const std::vector<uint64_t> keys = KernelKeysOf(graph);
-  ASSERT_EQ(keys.size(), 3u);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    EXPECT_EQ(keys[i], KernelKey(graph.kernels[i].function, graph.kernels[i].shape));
+float Blocks(const driver::GraphKernel& kernel) { return static_cast<float>(kernel.shape.grid.x); }
+
+TEST(KernelsOf, AreThoseOfLaunchesInTheirOrder) {
+  const driver::GraphContents graph = GraphOf({1, 2, 1});
+  const std::vector<KernelInGraph> kernels = KernelsOf(graph, Blocks);
+  ASSERT_EQ(kernels.size(), 3u);
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    EXPECT_EQ(kernels[i].key, KernelKey(graph.kernels[i].function, graph.kernels[i].shape));
+    EXPECT_EQ(kernels[i].footprint, Blocks(graph.kernels[i]));
   }
-  EXPECT_NE(keys[0], keys[1]);
+  EXPECT_NE(kernels[0].key, kernels[1].key);
 }
 
-TEST(KernelKeysOf, AreNoneWhereThereIsSomethingElse) {
-  driver::GraphContents graph = KernelsOf({1, 2});
+TEST(KernelsOf, AreNoneWhereThereIsSomethingElse) {
+  driver::GraphContents graph = GraphOf({1, 2});
   ++graph.commands;  // a copy
-  EXPECT_TRUE(KernelKeysOf(graph).empty());
-  graph = KernelsOf({1, 2});
+  EXPECT_TRUE(KernelsOf(graph, Blocks).empty());
+  graph = GraphOf({1, 2});
   graph.all_kernels = false;  // bodies of conditional nodes besides
-  EXPECT_TRUE(KernelKeysOf(graph).empty());
+  EXPECT_TRUE(KernelsOf(graph, Blocks).empty());
   graph.all_kernels = true;
   graph.kernels.resize(CostModel::kMostParts + 1, graph.kernels[0]);
   graph.commands = CostModel::kMostParts + 1;
-  EXPECT_TRUE(KernelKeysOf(graph).empty());
-  EXPECT_TRUE(KernelKeysOf({}).empty());
+  EXPECT_TRUE(KernelsOf(graph, Blocks).empty());
+  EXPECT_TRUE(KernelsOf({}, Blocks).empty());
 }
 
 TEST(GraphKernels, GivesBackWhatWasPutAndForgets) {
   GraphKernels kernels;
   EXPECT_TRUE(kernels.Find(ExecOf(1)).empty());
-  kernels.Put(ExecOf(1), {7, 8});
-  kernels.Put(ExecOf(2), {9});
-  EXPECT_EQ(kernels.Find(ExecOf(1)), (std::vector<uint64_t>{7, 8}));
-  kernels.Put(ExecOf(1), {5});  // another has the handle
-  EXPECT_EQ(kernels.Find(ExecOf(1)), (std::vector<uint64_t>{5}));
+  kernels.Put(ExecOf(1), {{7}, {8}});
+  kernels.Put(ExecOf(2), {{9}});
+  EXPECT_EQ(kernels.Find(ExecOf(1)), (std::vector<KernelInGraph>{{7}, {8}}));
+  kernels.Put(ExecOf(1), {{5}});  // another has the handle
+  EXPECT_EQ(kernels.Find(ExecOf(1)), (std::vector<KernelInGraph>{{5}}));
   kernels.Put(ExecOf(1), {});
   EXPECT_TRUE(kernels.Find(ExecOf(1)).empty());
-  EXPECT_EQ(kernels.Find(ExecOf(2)), (std::vector<uint64_t>{9}));
+  EXPECT_EQ(kernels.Find(ExecOf(2)), (std::vector<KernelInGraph>{{9}}));
 }
 
 TEST(GraphKernels, ForgetsWhatNobodyAskedAboutForTheLongest) {
   GraphKernels kernels;
-  const std::vector<uint64_t> many(CostModel::kMostParts, 3);
+  const std::vector<KernelInGraph> many(CostModel::kMostParts, {3});
   constexpr uintptr_t kFit =
-      GraphKernels::kMostKept / (CostModel::kMostParts + GraphKernels::kWordsPerGraph);
+      GraphKernels::kMostKept / (2 * CostModel::kMostParts + GraphKernels::kWordsPerGraph);
   for (uintptr_t i = 1; i <= kFit; ++i) kernels.Put(ExecOf(i), many);
   EXPECT_EQ(kernels.Find(ExecOf(1)), many);
   kernels.Put(ExecOf(kFit + 1), many);
@@ -82,8 +85,8 @@ TEST(GraphKernels, ForgetsWhatNobodyAskedAboutForTheLongest) {
 
 TEST(GraphKernels, CountsTheGraphsBesideTheirKernels) {
   GraphKernels kernels;
-  constexpr uintptr_t kFit = GraphKernels::kMostKept / (1 + GraphKernels::kWordsPerGraph);
-  for (uintptr_t i = 1; i <= kFit + 1; ++i) kernels.Put(ExecOf(i), {7});
+  constexpr uintptr_t kFit = GraphKernels::kMostKept / (2 + GraphKernels::kWordsPerGraph);
+  for (uintptr_t i = 1; i <= kFit + 1; ++i) kernels.Put(ExecOf(i), {{7}});
   EXPECT_TRUE(kernels.Find(ExecOf(1)).empty());
   EXPECT_FALSE(kernels.Find(ExecOf(2)).empty());
 }
@@ -103,7 +106,7 @@ class PartsOfTest : public ::testing::Test {
 };
 
 TEST_F(PartsOfTest, AreAsLongAsTheyWereByThemselves) {
-  const std::vector<uint64_t> kernels = {Key(1), Key(2), Key(1)};
+  const std::vector<KernelInGraph> kernels = {{Key(1)}, {Key(2)}, {Key(1)}};
   Measure(Key(1), 10);
   EXPECT_TRUE(PartsOf(*costs_, kernels, 60e3f).empty());  // one was never seen
   Measure(Key(2), 40);
@@ -121,14 +124,14 @@ TEST_F(PartsOfTest, AreThoseOfTheirPlaceWhereThatIsKnown) {
   Measure(Key(1), 10);
   Measure(Key(2), 30, CostModel::Next(0, Key(1)));
   Measure(Key(1), 60, after);
-  const std::vector<float> parts = PartsOf(*costs_, {Key(1), Key(2), Key(1)}, 100e3f);
+  const std::vector<float> parts = PartsOf(*costs_, {{Key(1)}, {Key(2)}, {Key(1)}}, 100e3f);
   ASSERT_EQ(parts.size(), 3u);
   EXPECT_GT(parts[2], 3 * parts[0]);
 }
 
 // They run side by side in it, or do other work.
 TEST_F(PartsOfTest, AreNoneWhereTheirSumIsNotTheGraphs) {
-  const std::vector<uint64_t> kernels = {Key(1), Key(2)};
+  const std::vector<KernelInGraph> kernels = {{Key(1)}, {Key(2)}};
   Measure(Key(1), 50);
   Measure(Key(2), 50);
   EXPECT_TRUE(PartsOf(*costs_, kernels, 50e3f).empty());

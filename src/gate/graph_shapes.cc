@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the replay takes graphs for: as their kernels were by themselves, or as a study of them has found.
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "gate/state.h"
+
+namespace gpushare::gate {
+namespace {
+
+// So many graphs of a tenant are replayed as what they are known to be; each comes by every 16 ms or so, so that of more it is
+// those launched most.
+constexpr size_t kMostGraphs = 256;
+// So many launches are studied, or what there is of them by then; later four times as many.
+constexpr int kStudied = 40, kMostTimesStudied = 2;
+constexpr Nanos kLongestStudy = Seconds(1);
+// From one study of a graph to the next, twice as many each time.
+constexpr uint64_t kBetweenStudies = 64;
+constexpr int kMostDoublings = 12;
+// Calls that the reconciler goes through in a row: some 40 us.
+constexpr size_t kCallsPerRound = 200;
+
+// Each that fills the device leaves nothing to others, whatever its length.
+bool FillDevice(const std::vector<KernelInGraph>& kernels) {
+  return !kernels.empty() &&
+         std::all_of(kernels.begin(), kernels.end(), [](const KernelInGraph& kernel) {
+           return MeanWidth(kernel.footprint) >= kFillsAsGraph;
+         });
+}
+
+// None: there are too many, or of too many kinds.
+meter::ShapeSearch::Kernels KindsOf(const std::vector<KernelInGraph>& kernels) {
+  meter::ShapeSearch::Kernels known;
+  std::vector<uint64_t> kinds;
+  if (kernels.size() > meter::GraphStudy::kMostKernels) return known;
+  for (const KernelInGraph& kernel : kernels) {
+    const auto kind = std::find(kinds.begin(), kinds.end(), kernel.key) - kinds.begin();
+    if (static_cast<size_t>(kind) == kinds.size()) kinds.push_back(kernel.key);
+    known.push_back({static_cast<uint32_t>(kind), kernel.footprint});
+  }
+  if (kinds.size() > meter::GraphStudy::kMostKinds) known.clear();
+  return known;
+}
+
+}  // namespace
+
+void Engine::Impl::KeepLengths(TenantState& tenant, uint32_t entry, float footprint,
+                               const std::vector<float>& lengths) {
+  const uint32_t base = tenant.costs->base(entry);
+  if (base == meter::CostModel::kCatchAll) return;
+  try {
+    KnownShape& shape = ShapeFor(tenant, base);
+    shape.studied = false;
+    shape.parts.clear();
+    for (const float length : lengths) shape.parts.push_back({length, footprint});
+    shape.kept = ++tenant.graph_shapes_kept;
+  } catch (const std::bad_alloc&) {
+    tenant.graph_shapes.erase(base);  // they count as equally long
+  }
+}
+
+// The entry is another graph's now, or nobody knows the lengths of its kernels any more.
+void Engine::Impl::ForgetShape(TenantState& tenant, uint32_t entry, bool another) {
+  const auto found = tenant.graph_shapes.find(tenant.costs->base(entry));
+  if (found == tenant.graph_shapes.end()) return;
+  if (another) {
+    tenant.graph_shapes.erase(found);
+  } else if (!found->second.studied) {
+    found->second.parts.clear();
+  }
+}
+
+KnownShape& Engine::Impl::ShapeFor(TenantState& tenant, uint32_t base) {
+  std::map<uint32_t, KnownShape>& all = tenant.graph_shapes;
+  if (const auto found = all.find(base); found != all.end()) return found->second;
+  while (all.size() >= kMostGraphs) {
+    all.erase(std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return a.second.kept < b.second.kept;
+    }));
+  }
+  KnownShape& shape = all[base];
+  shape.kept = ++tenant.graph_shapes_kept;
+  return shape;
+}
+
+KnownShape* Engine::Impl::ShapeOf(TenantState& tenant, uint32_t entry) {
+  const auto found = tenant.graph_shapes.find(tenant.costs->base(entry));
+  return found != tenant.graph_shapes.end() ? &found->second : nullptr;
+}
+
+const meter::GraphShape* Engine::Impl::GraphLaunched(TenantState& tenant, uint32_t entry,
+                                                     bool* is_studied) {
+  const meter::CostModel& costs = *tenant.costs;
+  *is_studied = studied.recording && studied.tenant == &tenant && studied.base == costs.base(entry);
+  if (*is_studied) ++studied.launches;
+  KnownShape* const known = ShapeOf(tenant, entry);
+  if (known == nullptr) return nullptr;
+  ++known->launches;
+  if (known->parts.empty()) return nullptr;
+  // What has a cap is charged what it takes alone: it is not to pass it by being another one beside others.
+  if (known->studied) return tenant.options.limits.cap < 1 ? nullptr : &known->parts;
+  const uint32_t parts = costs.parts(entry);
+  const bool fits = known->parts.size() == parts &&
+                    !IsOpaqueGraph(parts, costs.footprint(entry), costs.cost_ns(entry));
+  return fits ? &known->parts : nullptr;
+}
+
+void Engine::Impl::AskForStudy(TenantState& tenant, const meter::CostModel::Prediction& cost,
+                               const Work& work, const std::vector<KernelInGraph>& kernels) {
+  if (studying.load() || !cost.known || !cost.settled || work.parts == 1 ||
+      arbiter.tenants() <= 1 || tenant.options.limits.cap < 1 || FillDevice(kernels)) {
+    return;
+  }
+  const uint32_t base = tenant.costs->base(cost.entry);
+  if (base == meter::CostModel::kCatchAll) return;
+  try {
+    KnownShape& shape = ShapeFor(tenant, base);
+    if (shape.launches < shape.study_at) return;
+    const int nth = shape.studies++;
+    shape.study_at = shape.launches + (kBetweenStudies << std::min(nth, kMostDoublings));
+    meter::ShapeSearch::Kernels known = KindsOf(kernels);
+    if (known.empty() && !kernels.empty()) return;
+    const uint32_t parts = tenant.costs->parts(cost.entry);
+    meter::GraphShape taken = {{1, 1}};
+    if (parts > 0 && !IsOpaqueGraph(parts, work.footprint, cost.cost_ns)) {
+      taken.assign(parts, {1.0f / static_cast<float>(parts), work.footprint});
+    }
+    studied = {.tenant = &tenant,
+               .base = base,
+               .kernels = std::move(known),
+               .taken = std::move(taken),
+               .now = shape.studied ? shape.parts : meter::GraphShape(),
+               .most = kStudied << std::min((nth + 1) / 2, kMostTimesStudied)};
+    studying = true;
+  } catch (const std::bad_alloc&) {
+    // The next time.
+  }
+}
+
+void Engine::Impl::RecordStudy(Time now) {
+  if (studied.tenant == nullptr || study == nullptr || studied.recorded) return;
+  if (!studied.recording) {
+    try {
+      study->Begin(replay);
+      studied.recording = true;
+      studied.since = now;
+    } catch (const std::bad_alloc&) {
+      studied = {};
+    }
+    return;
+  }
+  if (studied.launches < studied.most && now - studied.since < kLongestStudy && !study->full()) {
+    return;
+  }
+  study->End(replay);
+  studied.recording = false;
+  studied.recorded = true;
+}
+
+void Engine::Impl::DropStudyOf(const TenantState& tenant) {
+  if (studied.tenant != &tenant) return;
+  if (studied.recording) study->End(replay);
+  studied = {};
+}
+
+// In small pieces, and without the lock: nobody waits for it. True: there is more to do.
+bool Engine::Impl::GoOnStudying() {
+  if (!studying.load()) return false;
+  bool dropped = false, recorded = false;
+  StudiedGraph begun;
+  try {
+    {
+      const Section section(*this);
+      dropped = studied.tenant == nullptr;
+      recorded = studied.recorded;
+      if (!dropped && study == nullptr) begun = studied;
+    }
+    if (begun.tenant != nullptr) {
+      auto made = std::make_unique<meter::GraphStudy>(begun.kernels, begun.taken, begun.now);
+      const Section section(*this);
+      study = std::move(made);  // if it was dropped meanwhile, that is seen the next time
+      return true;
+    }
+    if (!dropped && !recorded) return false;
+    if (!dropped && study->Step(kCallsPerRound)) return true;
+  } catch (const std::bad_alloc&) {
+    dropped = true;
+  }
+  std::unique_ptr<meter::GraphStudy> over;
+  const Section section(*this);
+  over = std::move(study);
+  if (!dropped && studied.tenant != nullptr) {
+    KnownShape* const shape = ShapeOf(*studied.tenant, studied.base);
+    const bool found = over->found().has_value();
+    if (shape != nullptr && (found || shape->studied)) {
+      shape->studied = found;
+      shape->parts = over->found().value_or(meter::GraphShape());
+    }
+  }
+  if (studied.recording) over->End(replay);
+  studied = {};
+  studying = false;
+  return false;
+}
+
+}  // namespace gpushare::gate
