@@ -15,9 +15,18 @@
 // charged as the first, on the streams of both, until the last is released, in whichever order. Of
 // another one on the same GPU it is FailedPrecondition. Errors: DeadlineExceeded after `timeout`.
 // Threading: may be released by any thread.
+//
+// Where no thread may wait for it, an event loop for instance, it is asked for, and taken when it is there:
+//
+//   absl::StatusOr<LeaseRequest> request =
+//       LeaseRequest::Ask(*device, {.hint = absl::Milliseconds(2)}, [&] { loop.Post(serve); });
+//   ...
+//   absl::StatusOr<Lease> lease = request->Take();             // in `serve`
 #ifndef GPUSHARE_LEASE_H_
 #define GPUSHARE_LEASE_H_
 
+#include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -26,6 +35,7 @@
 #include "absl/time/time.h"
 #include "gpushare/c/gpushare.h"
 #include "gpushare/error.h"
+#include "gpushare/internal/handle.h"
 #include "gpushare/stream.h"
 #include "gpushare/virtual_device.h"
 
@@ -106,12 +116,75 @@ class Lease {
   }
 
  private:
+  friend class LeaseRequest;
   explicit Lease(gpushare_lease lease) : lease_(lease) {}
   void Drop() {
     if (lease_ != nullptr) static_cast<void>(gpushare_lease_release(lease_, nullptr));
     lease_ = nullptr;
   }
   gpushare_lease lease_ = nullptr;
+};
+
+// A lease that is asked for and not waited for. It belongs to no thread, and its timeout counts from when it is asked for. The
+// requests of a virtual device are served one after the other, as they came.
+//
+// Errors: what there is to take may be DeadlineExceeded, and Cancelled after Cancel().
+// Threading: thread-safe, but that its end is its owner's alone: not in the `done` of a request of the same virtual device,
+// for whose end it waits. The end calls it off.
+class LeaseRequest {
+ public:
+  // `done` (may be empty) is called once, when there is something to take and nobody has called it off: on a thread of
+  // gpushare's, which serves the next request when it has come back. It throws nothing.
+  static absl::StatusOr<LeaseRequest> Ask(const VirtualDevice& device,
+                                          const LeaseOptions& options = {},
+                                          std::function<void()> done = {}) {
+    const std::vector<gpushare_stream> streams = internal::Handles(options.streams);
+    gpushare_lease_options c = internal::ToC(options);
+    c.streams = streams.data();
+    c.stream_count = streams.size();
+    auto owned = std::make_unique<std::function<void()>>(std::move(done));
+    gpushare_lease_request request = nullptr;
+    const gpushare_status code = gpushare_lease_request_create(
+        device.handle(), &c, *owned ? &Call : nullptr, owned.get(), &request);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return LeaseRequest(std::move(owned), request);
+  }
+
+  LeaseRequest(LeaseRequest&&) noexcept = default;
+  LeaseRequest& operator=(LeaseRequest&& other) noexcept {
+    handle_ = std::move(other.handle_);  // the old one ends before its callback goes
+    done_ = std::move(other.done_);
+    return *this;
+  }
+
+  // Readable (poll, epoll) when there is something to take. The request's: neither to be read nor closed.
+  absl::StatusOr<int> descriptor() const {
+    int descriptor = -1;
+    const gpushare_status code = gpushare_lease_request_descriptor(handle_.get(), &descriptor);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return descriptor;
+  }
+
+  // What has come of it, once. Unavailable: nothing yet. FailedPrecondition: it was taken.
+  absl::StatusOr<Lease> Take() {
+    gpushare_lease lease = nullptr;
+    const gpushare_status code = gpushare_lease_request_take(handle_.get(), &lease);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return Lease(lease);
+  }
+
+  // Nothing is acquired for it any more, and what nobody has taken goes back. Waits for nothing: `done` may be running, or about
+  // to.
+  absl::Status Cancel() { return internal::ToStatus(gpushare_lease_request_cancel(handle_.get())); }
+
+ private:
+  LeaseRequest(std::unique_ptr<std::function<void()>> done, gpushare_lease_request handle)
+      : done_(std::move(done)), handle_(handle) {}
+  static void Call(void* done) noexcept { (*static_cast<std::function<void()>*>(done))(); }
+
+  std::unique_ptr<std::function<void()>> done_;
+  internal::Handle<gpushare_lease_request, gpushare_lease_request_destroy>
+      handle_;  // ends before the callback
 };
 
 }  // namespace gpushare

@@ -93,6 +93,7 @@ enum class Verdict : uint8_t {
   kSuspended,    // the tenant was suspended or removed with work waiting
   kEnded,        // the supply gives nothing any more: whose process was evicted, see kEvicted
   kInterrupted,  // the thread was asked and does not want to wait any more: base/interrupt.h
+  kCalledOff,    // LeaseRequest::called_off
 };
 // What is said of kEnded, behind the tenant's name.
 inline constexpr char kEvicted[] =
@@ -150,6 +151,8 @@ struct LeaseRequest {
   std::vector<StreamGate*> streams;  // where the work will be launched; measured by markers
   // Of a gang that is not whole yet: an exclusive one holds until BeginLease(), however long that takes.
   bool held_back = false;
+  // Set: nobody wants it any more. Who sets it has those who wait look by Gate::LookAtCalledOff(). Null: nobody does.
+  const std::atomic<bool>* called_off = nullptr;
 };
 
 // What a stream's handle means.
@@ -262,6 +265,8 @@ class Gate {
   // A permit for code that launches on its own. ResourceExhausted/DeadlineExceeded/Cancelled as the
   // message says. Not nested here: the caller keeps track of nesting.
   absl::StatusOr<uint64_t> AcquireLease(const LeaseRequest& request);
+  // Leases that wait look whether they have been called off; these end, Cancelled.
+  void LookAtCalledOff();
   // The gang of a lease that was held back is whole: it counts from here. What an exclusive one has kept from the
   // others until now is charged; one that is released before has cost nothing else.
   void BeginLease(uint64_t lease);

@@ -414,6 +414,9 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
       if (tenant.removed) {
         verdict = Verdict::kSuspended;
         next = Next::kLeave;
+      } else if (request.called_off != nullptr && request.called_off->load()) {
+        verdict = Verdict::kCalledOff;
+        next = Next::kLeave;
       } else if (interrupted) {
         verdict = Verdict::kInterrupted;
         next = Next::kLeave;

@@ -80,7 +80,8 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
                               .exclusive = request.exclusive,
                               .cost_known = true,
                               .lease = true,
-                              .deadline = request.deadline};
+                              .deadline = request.deadline,
+                              .called_off = request.called_off};
   uint64_t id = 0;
   // Whatever takes memory is done before the grant is spent.
   LeaseState lease = {0, &tenant, request, request.hint.count(), {}, {}};
@@ -108,10 +109,17 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
       return absl::CancelledError("tenant '" + tenant.name + "': " + kEvicted);
     case Verdict::kInterrupted:
       return absl::CancelledError("tenant '" + tenant.name + "': " + kInterruptedText);
+    case Verdict::kCalledOff:
+      return absl::CancelledError("tenant '" + tenant.name + "': the lease was called off");
     case Verdict::kSuspended:
       break;
   }
   return absl::CancelledError("tenant '" + tenant.name + "' was removed");
+}
+
+void Gate::LookAtCalledOff() {
+  const Section section(state_->engine);
+  state_->engine.Wake(*state_);
 }
 
 void Gate::BeginLease(uint64_t id) {

@@ -152,6 +152,7 @@ struct GrantRequest {
   bool lease = false;
   Time deadline = kNever;
   Nanos longest_hold = kNoBound;
+  const std::atomic<bool>* called_off = nullptr;  // of a lease; null: it cannot be
   // Of a kernel whose cost is sure: where it goes, how long and how wide it is. Null: of anything else.
   const StreamGate* stream = nullptr;
   float length_ns = 0, footprint = 0;

@@ -69,6 +69,7 @@ typedef struct gpushare_event_s* gpushare_event;
 typedef struct gpushare_graph_s* gpushare_graph;
 typedef struct gpushare_module_s* gpushare_module;
 typedef struct gpushare_lease_s* gpushare_lease;
+typedef struct gpushare_lease_request_s* gpushare_lease_request;
 typedef struct gpushare_gang_s* gpushare_gang;
 typedef struct gpushare_watchdog_s* gpushare_watchdog;
 typedef struct gpushare_snapshot_s* gpushare_snapshot;
@@ -878,6 +879,40 @@ GPUSHARE_API gpushare_status gpushare_lease_acquire(gpushare_vdev vdev,
 /* From any thread. Waits for nothing. `result` may be null. */
 GPUSHARE_API gpushare_status gpushare_lease_release(gpushare_lease lease,
                                                     gpushare_lease_result* result);
+
+/* A lease that is asked for and not waited for: for event loops and executors. As gpushare_lease_acquire() with
+ * `any_thread`, but that it returns at once, and the timeout counts from now. The requests of a virtual device are served one
+ * after the other, as they came, by a thread of gpushare's; whose timeout is over behind another is told within 50 ms.
+ *
+ *   void ready(void* loop) { wake((struct loop*)loop); }
+ *   ...
+ *   gpushare_lease_request_create(vdev, &options, ready, loop, &request);
+ *   ...                                                    // in the loop, once it was woken
+ *   if (gpushare_lease_request_take(request, &lease) == GPUSHARE_OK) run(lease);
+ *   gpushare_lease_request_destroy(request);
+ *
+ * `done` (may be null) is called with `context` once, when there is something to take, on that thread: it should return
+ * soon, and may call everything but gpushare_lease_request_destroy(). Not when it is called off before. No exception may leave
+ * it. The request keeps the virtual device. */
+GPUSHARE_API gpushare_status gpushare_lease_request_create(gpushare_vdev vdev,
+                                                           const gpushare_lease_options* options,
+                                                           void (*done)(void* context),
+                                                           void* context,
+                                                           gpushare_lease_request* request);
+/* A descriptor that is readable when there is something to take, for poll(), select() and epoll. It is the request's:
+ * neither read nor close it, and forget it before the request is destroyed. */
+GPUSHARE_API gpushare_status gpushare_lease_request_descriptor(gpushare_lease_request request,
+                                                               int* descriptor);
+/* What has come of it, once: a lease, which is the caller's; or why there is none, as gpushare_lease_acquire() would say it.
+ * UNAVAILABLE: nothing yet. CANCELLED: it was called off. FAILED_PRECONDITION: it was taken. */
+GPUSHARE_API gpushare_status gpushare_lease_request_take(gpushare_lease_request request,
+                                                         gpushare_lease* lease);
+/* Calls it off: nothing is acquired for it any more, and a lease that nobody has taken goes back. One that was taken stays.
+ * Waits for nothing; `done` may be running, or about to. */
+GPUSHARE_API gpushare_status gpushare_lease_request_cancel(gpushare_lease_request request);
+/* Calls it off, and waits for `done` if that is running; none runs after. FAILED_PRECONDITION: from the `done` of a request
+ * of the same virtual device. */
+GPUSHARE_API gpushare_status gpushare_lease_request_destroy(gpushare_lease_request request);
 
 /* A part of a gang: a virtual device, and its streams on which the work will go. */
 typedef struct gpushare_gang_member {

@@ -41,6 +41,7 @@ class Graph;
 class Module;
 class Lease;
 class Gang;
+class PendingLease;
 class Watch;
 class Snapshot;
 class Thread;
@@ -62,6 +63,7 @@ enum class HandleKind : uint8_t {
   kTrace,
   kGang,
   kWatch,
+  kPendingLease,
 };
 
 // Which class is behind which handle.
@@ -85,6 +87,7 @@ GPUSHARE_HANDLE(gpushare_graph, Graph, "graph");
 GPUSHARE_HANDLE(gpushare_module, Module, "module");
 GPUSHARE_HANDLE(gpushare_lease, Lease, "lease");
 GPUSHARE_HANDLE(gpushare_gang, Gang, "gang");
+GPUSHARE_HANDLE(gpushare_lease_request, PendingLease, "lease request");
 GPUSHARE_HANDLE(gpushare_watchdog, Watch, "watchdog");
 GPUSHARE_HANDLE(gpushare_snapshot, Snapshot, "snapshot");
 GPUSHARE_HANDLE(gpushare_thread, Thread, "thread");

@@ -3,12 +3,14 @@
 #include "device/lease/lease.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "device/abi/c_abi.h"
 #include "device/lease/gang.h"
+#include "device/lease/pending_lease.h"
 #include "device/share/virtual_device.h"
 #include "device/stream/stream.h"
 #include "spec/text.h"
@@ -92,6 +94,62 @@ gpushare_status gpushare_lease_release(gpushare_lease lease, gpushare_lease_resu
     if (held == nullptr) return BadHandle(lease);
     return WriteResult(result, held->Release());
   });
+}
+
+gpushare_status gpushare_lease_request_create(gpushare_vdev vdev,
+                                              const gpushare_lease_options* options,
+                                              void (*done)(void* context), void* context,
+                                              gpushare_lease_request* request) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_SHARE(device, vdev);
+    GPUSHARE_NOT_NULL(request);
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_lease_options known, ReadStruct(options, "options"));
+    GPUSHARE_ASSIGN_OR_RETURN(LeaseRequest asked, ReadRequest(known, device->gpu().clock()));
+    GPUSHARE_ASSIGN_OR_RETURN(asked.streams, ReadStreams(known.streams, known.stream_count));
+    std::function<void()> call;
+    if (done != nullptr) call = [done, context] { done(context); };
+    GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<PendingLease> pending,
+                              PendingLease::Ask(device, std::move(asked), std::move(call)));
+    return NewHandle(request, std::move(pending));
+  });
+}
+
+gpushare_status gpushare_lease_request_descriptor(gpushare_lease_request request, int* descriptor) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(pending, request);
+    GPUSHARE_NOT_NULL(descriptor);
+    GPUSHARE_ASSIGN_OR_RETURN(*descriptor, pending->Descriptor());
+    return absl::OkStatus();
+  });
+}
+
+gpushare_status gpushare_lease_request_take(gpushare_lease_request request, gpushare_lease* lease) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(pending, request);
+    GPUSHARE_NOT_NULL(lease);
+    GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Lease> taken, pending->Take());
+    return NewHandle(lease, std::move(taken));
+  });
+}
+
+gpushare_status gpushare_lease_request_cancel(gpushare_lease_request request) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(pending, request);
+    pending->CallOff();
+    return absl::OkStatus();
+  });
+}
+
+gpushare_status gpushare_lease_request_destroy(gpushare_lease_request request) {
+  // As a watchdog's: on its own thread it cannot go meanwhile, and must not be the last to hold it.
+  const PendingLease* const own = Handles::Borrow(request);
+  if (own != nullptr && own->OnItsThread()) {
+    return SetLastError(
+        absl::FailedPreconditionError("lease request: destroyed from a 'done' of its virtual "
+                                      "device, for whose end it would wait; "
+                                      "call it off, and destroy it elsewhere"));
+  }
+  return Destroy(request);
 }
 
 gpushare_status gpushare_gang_acquire(const gpushare_gang_member* members, size_t member_count,

@@ -64,17 +64,23 @@ class HoldsWhileItWaits {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDevice> device,
-                                                      LeaseRequest request) {
-  for (const std::shared_ptr<Stream>& stream : request.streams) {
-    if (&stream->device() != device.get()) {
+absl::Status Lease::CheckStreams(const VirtualDevice& device,
+                                 const std::vector<std::shared_ptr<Stream>>& streams) {
+  for (const std::shared_ptr<Stream>& stream : streams) {
+    if (&stream->device() != &device) {
       return absl::InvalidArgumentError(absl::StrCat(
           "lease: a stream belongs to tenant ", Quoted(stream->device().tenant().name()),
           " on GPU ", stream->device().gpu().ordinal(), ", the lease to ",
-          Quoted(device->tenant().name()), " on GPU ", device->gpu().ordinal(),
+          Quoted(device.tenant().name()), " on GPU ", device.gpu().ordinal(),
           "; lease on the streams of one virtual device"));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDevice> device,
+                                                      LeaseRequest request) {
+  GPUSHARE_RETURN_IF_ERROR(CheckStreams(*device, request.streams));
   const std::shared_ptr<Lease> lease(
       new Lease(std::move(device), request.any_thread ? kNoThread : ThreadNumber()));
   VirtualDevice& owner = *lease->device_;
@@ -100,6 +106,7 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
   asked.exclusive = request.exclusive;
   asked.deadline = request.deadline;
   asked.held_back = request.held_back;
+  asked.called_off = request.called_off;
   for (const std::shared_ptr<Stream>& stream : request.streams) {
     asked.streams.push_back(stream->stream_gate());
   }

@@ -7,6 +7,7 @@
 #ifndef GPUSHARE_DEVICE_LEASE_LEASE_H_
 #define GPUSHARE_DEVICE_LEASE_LEASE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -29,7 +30,8 @@ struct LeaseRequest {
   Nanos maximum = Seconds(1);
   Time deadline = kNever;
   std::vector<std::shared_ptr<Stream>> streams;
-  bool held_back = false;  // of a gang: counts from Begin()
+  bool held_back = false;                         // of a gang: counts from Begin()
+  const std::atomic<bool>* called_off = nullptr;  // as the gate's
 };
 
 // What the leases that a thread has at a time have in common.
@@ -43,6 +45,9 @@ class Lease {
  public:
   static absl::StatusOr<std::shared_ptr<Lease>> Acquire(std::shared_ptr<VirtualDevice> device,
                                                         LeaseRequest request);
+  // Whether all are of the device.
+  static absl::Status CheckStreams(const VirtualDevice& device,
+                                   const std::vector<std::shared_ptr<Stream>>& streams);
   ~Lease();  // releases
 
   void Begin();

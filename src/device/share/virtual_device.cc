@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/abi/last_error.h"
+#include "device/lease/pending_lease.h"
 #include "device/memory/driver_pool.h"
 #include "device/process/runtime.h"
 #include "device/share/process_tenants.h"
@@ -77,8 +78,20 @@ bool VirtualDevice::SpendsAll() const {
   return gpu_->session() != nullptr && runtime.of_process() && tenant_ == runtime.default_tenant();
 }
 
+std::shared_ptr<LeaseLine> VirtualDevice::lease_line() {
+  const base::MutexLock lock(&mutex_);
+  if (lease_line_ == nullptr) lease_line_ = std::make_shared<LeaseLine>(raw_gpu_->clock());
+  return lease_line_;
+}
+
 void VirtualDevice::Retire() {
   SetReclaimer(nullptr);
+  std::shared_ptr<LeaseLine> line;
+  {
+    const base::MutexLock lock(&mutex_);
+    line.swap(lease_line_);
+  }
+  line.reset();  // waits for its thread, which waits for nothing
   // The GPU may go with us; it must not go before. Nor may the parent, whose share this is a part of.
   const std::shared_ptr<Gpu> gpu = std::move(gpu_);
   const std::shared_ptr<VirtualDevice> parent = std::move(parent_);

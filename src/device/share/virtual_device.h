@@ -33,6 +33,7 @@
 namespace gpushare::device {
 
 class DriverPool;
+class LeaseLine;
 class MemoryPool;
 class Stream;
 
@@ -168,6 +169,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // The driver's pool of this device, made when first asked for.
   absl::StatusOr<std::shared_ptr<DriverPool>> StreamOrderedPool();
   std::shared_ptr<DriverPool> driver_pool() const;  // null: never asked for
+  // Of the leases that it was asked for and nobody waits for; made when first asked for.
+  std::shared_ptr<LeaseLine> lease_line();
   uint32_t slot() const { return seat_.slot; }
   // What the books know this device by.
   uint32_t owner() const { return raw_gpu_->OwnerIn(seat_.slot); }
@@ -268,6 +271,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::shared_ptr<DriverPool> driver_pool_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Reclaimer> reclaimer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Partition> partition_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<LeaseLine> lease_line_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Frees `pointer`, crediting who allocated it; what is not in the table goes to the driver.
