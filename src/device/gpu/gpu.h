@@ -157,6 +157,8 @@ class Gpu final : private quota::Source, private quota::Holder {
   uint64_t PromisedMemory() const;
   double PromisedGuarantees() const;
   Room room();
+  // Of a tenant with a parent: what that one's virtual device here has left; none of it where there is none.
+  Room RoomFor(const Tenant& tenant);
 
   // Leases: which virtual device each thread holds one of, and how many of them; `held` is what they have in common.
   struct ThreadLease {

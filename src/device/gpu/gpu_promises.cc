@@ -2,6 +2,7 @@
 // Who has been promised how much of it: admission, what comes out of a broker's grant, what is lent and comes back.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -212,6 +213,19 @@ Room Gpu::room() {
           .memory_left = left,
           .guarantee_left = std::max(0.0, 1 - books_->guarantees()),
           .devices = seated_.size()};
+}
+
+Room Gpu::RoomFor(const Tenant& tenant) {
+  if (tenant.parent() == nullptr) return room();
+  const std::shared_ptr<VirtualDevice> parent = tenant.parent()->DeviceOn(this);
+  if (parent == nullptr) return {.guarantee_left = 0};
+  Room room;
+  parent->Memory(&room.memory_left, &room.memory_total);
+  base::MutexLock lock(&mutex_);
+  room.guarantee_left =
+      std::max(0.0, books_->guarantee(parent->seat_.promise) - parent->of_children_.guarantees());
+  room.devices = seated_.size();
+  return room;
 }
 
 void Gpu::Return(VirtualDevice* device) {

@@ -122,9 +122,10 @@ absl::StatusOr<Placed> Place(const std::vector<std::shared_ptr<Gpu>>& gpus,
     const absl::StatusOr<spec::Limits> limits =
         spec::ResolveSpec(spec, tenant->priority(), gpu->capacity());
     if (limits.ok()) {
-      candidates.push_back({gpu->room(), {limits->memory, limits->compute.guarantee}});
+      candidates.push_back({gpu->RoomFor(*tenant), {limits->memory, limits->compute.guarantee}});
     } else if (limits.status().code() == absl::StatusCode::kResourceExhausted) {
-      candidates.push_back({gpu->room(), {}});  // too small for this spec, as it will say itself
+      candidates.push_back(
+          {gpu->RoomFor(*tenant), {}});  // too small for this spec, as it will say itself
     } else {
       return limits.status();
     }
@@ -132,13 +133,21 @@ absl::StatusOr<Placed> Place(const std::vector<std::shared_ptr<Gpu>>& gpus,
   std::string reasons;
   std::vector<Candidate> full;  // as they are now: others may have come since
   absl::Status last;
+  const Tenant* const parent = tenant->parent().get();
+  bool without_parent = false;
   for (const size_t i : OrderOfTrial(placement, candidates)) {
+    if (parent != nullptr && parent->DeviceOn(gpus[i].get()) == nullptr) {
+      without_parent = true;
+      absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", "GPU ", gpus[i]->ordinal(),
+                      ": its parent ", Quoted(parent->name()), " has no virtual device there");
+      continue;
+    }
     absl::StatusOr<std::shared_ptr<VirtualDevice>> made =
         VirtualDevice::Create(gpus[i], tenant, spec);
     if (made.ok()) return Placed{*std::move(made), i};
     const absl::StatusCode code = made.status().code();
     if (code == absl::StatusCode::kResourceExhausted) {
-      full.push_back({gpus[i]->room(), candidates[i].wanted});
+      full.push_back({gpus[i]->RoomFor(*tenant), candidates[i].wanted});
       last = made.status();
     } else if (code != absl::StatusCode::kAlreadyExists) {
       return made.status();
@@ -149,7 +158,10 @@ absl::StatusOr<Placed> Place(const std::vector<std::shared_ptr<Gpu>>& gpus,
   const std::string message =
       absl::StrCat("placement: none of ", gpus.size(), gpus.size() == 1 ? " GPU" : " GPUs",
                    " takes tenant ", Quoted(tenant->name()), ": ", reasons);
-  if (full.empty()) return absl::AlreadyExistsError(message);
+  if (full.empty()) {
+    return without_parent ? absl::FailedPreconditionError(message)
+                          : absl::AlreadyExistsError(message);
+  }
   absl::Status refused = absl::ResourceExhaustedError(message);
   if (std::none_of(full.begin(), full.end(), Fits)) {
     return WithDetail(std::move(refused), WhatIsShort(*tenant, full));

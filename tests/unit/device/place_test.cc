@@ -32,6 +32,29 @@ class PlaceTest : public DeviceTest {
   std::vector<Gpu> gpus_;
 };
 
+// Where its parent is, by what that one has left.
+TEST_F(PlaceTest, AChildGoesToItsParents) {
+  const Tenant team = MakeTenant("team"),
+               user = Must(Tenant::Create(*runtime_, {.name = "user", .parent = &team}));
+  const absl::Status nowhere = Place(All(), user, "memory=1GiB", Placement::kBestFit).status();
+  EXPECT_EQ(nowhere.code(), absl::StatusCode::kFailedPrecondition) << nowhere;
+  EXPECT_THAT(std::string(nowhere.message()),
+              HasSubstr("GPU 2: its parent 'team' has no virtual device there"));
+  // Nothing else is left of GPU 1, and more of GPU 2 than of GPU 1 to the family.
+  const VirtualDevice on_1 =
+                          Must(VirtualDevice::Create(gpus_[1], team, "memory=7GiB,compute=100%")),
+                      on_2 = Must(VirtualDevice::Create(gpus_[2], team, "memory=2GiB,compute=50%"));
+  const Placed first = Must(Place(All(), user, "memory=1GiB,compute=20%", Placement::kBestFit));
+  EXPECT_EQ(first.index, 2u);
+  const Tenant other = Must(Tenant::Create(*runtime_, {.name = "other", .parent = &team}));
+  const Placed second = Must(Place(All(), other, "memory=1GiB,compute=60%", Placement::kBestFit));
+  EXPECT_EQ(second.index, 1u);
+  const Tenant third = Must(Tenant::Create(*runtime_, {.name = "third", .parent = &team}));
+  const absl::Status full = Place(All(), third, "compute=90%", Placement::kBestFit).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  EXPECT_EQ(ErrorDetail::Of(full)->left, 400'000u);
+}
+
 TEST_F(PlaceTest, ByStrategy) {
   const Placed first = Must(PlaceOne("a", "memory=4GiB,compute=50%"));
   EXPECT_EQ(first.index, 0u);
