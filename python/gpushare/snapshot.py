@@ -51,6 +51,7 @@ class VirtualDeviceStats:
     d2h_bytes: int
     h2d_throttled: float
     d2h_throttled: float
+    parent: str = ""  # the tenant's; empty: it has none. A parent's memory is that of its children as well
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -35,6 +35,7 @@ std::vector<gpushare_vdev_stats> Take(gpushare_runtime runtime) {
 py::object ToPython(const gpushare_vdev_stats& s) {
   py::dict d;
   d["tenant"] = s.tenant;
+  d["parent"] = s.parent;
   d["gpu"] = s.gpu;
   d["time"] = Seconds(s.time_ns);
   d["suspended"] = s.suspended != 0;

@@ -44,7 +44,8 @@ ContextTenant::~ContextTenant() {
 }
 
 std::shared_ptr<Tenant> NewTenant(const std::shared_ptr<Family>& family, gpushare_runtime runtime,
-                                  const std::string& name, int priority, const py::dict& labels) {
+                                  const std::string& name, int priority, const py::dict& labels,
+                                  const std::shared_ptr<Tenant>& parent) {
   std::vector<std::pair<std::string, std::string>> texts;
   for (const auto& [key, value] : labels) {
     texts.emplace_back(TextFrom(key, "labels"), TextFrom(value, "labels"));
@@ -57,9 +58,17 @@ std::shared_ptr<Tenant> NewTenant(const std::shared_ptr<Family>& family, gpushar
   options.priority = priority;
   options.labels = c_labels.data();
   options.label_count = c_labels.size();
+  std::shared_ptr<const void> parents_handle;
+  if (parent != nullptr) {
+    const auto use = parent->handle.Use();
+    options.parent = use->get();
+    parents_handle = use;
+  }
   gpushare_tenant handle = nullptr;
   Check(gpushare_tenant_create(runtime, &options, &handle));
   std::shared_ptr<Tenant> tenant = Born<Tenant>(family);
+  tenant->parent = parent;
+  tenant->parents_handle = std::move(parents_handle);
   tenant->handle.Reset(handle);
   tenant->name = name;
   return tenant;
@@ -68,24 +77,36 @@ std::shared_ptr<Tenant> NewTenant(const std::shared_ptr<Family>& family, gpushar
 void BindTenant(py::module_& m) {
   auto cls = py::class_<Tenant, std::shared_ptr<Tenant>>(
       m, "Tenant",
-      "Tenant(runtime, name, *, priority=None, labels={})\n--\n\n"
+      "Tenant(runtime, name, *, priority=None, labels={}, parent=None)\n--\n\n"
       "Somebody who shares GPUs; has at most one virtual device on each.\n\n"
       "Args:\n"
       "    name: 1 to 63 bytes of UTF-8, unique in the runtime.\n"
       "    priority: \"high\", \"normal\" or \"low\", of virtual devices whose spec gives none.\n"
-      "    labels: a dict of str to str.\n\n"
+      "    labels: a dict of str to str.\n"
+      "    parent: a Tenant within whose virtual device on the same GPU this one's are: what is "
+      "allocated is charged\n"
+      "        to both quotas, and siblings divide the parent's time by their weights. It is "
+      "closed after its children.\n\n"
       "Raises:\n"
-      "    AlreadyExistsError (ValueError): the name is taken.");
+      "    AlreadyExistsError (ValueError): the name is taken.\n"
+      "    UnimplementedError (NotImplementedError): the parent has a parent.\n\n"
+      "Example:\n"
+      "    team = gpushare.Tenant(runtime, \"team\")\n"
+      "    whole = gpu.virtual_device(team, memory=\"8 GiB\", compute=\"50%\")\n"
+      "    user = gpushare.Tenant(runtime, \"user\", parent=team)\n"
+      "    part = gpu.virtual_device(user, memory=\"2 GiB\", weight=2)");
   cls.def(py::init([](const py::object& runtime, const py::object& name, const py::object& priority,
-                      const py::object& labels) {
+                      const py::object& labels, const py::object& parent) {
             const auto of = Given<Runtime>(runtime, "runtime", "gpushare.Runtime");
             if (!PyDict_Check(labels.ptr())) ThrowType("labels", labels, "a dict of str to str");
-            return NewTenant(of->family, of->handle.Use()->get(), TextFrom(name, "name"),
-                             PriorityFrom(priority, "priority"), labels);
+            return NewTenant(
+                of->family, of->handle.Use()->get(), TextFrom(name, "name"),
+                PriorityFrom(priority, "priority"), labels,
+                parent.is_none() ? nullptr : Given<Tenant>(parent, "parent", "a gpushare.Tenant"));
           }),
           py::arg("runtime"), py::arg("name"), py::kw_only(), py::arg("priority") = py::none(),
-          py::arg("labels") = py::dict(),
-          "__init__(self, runtime, name, *, priority=None, labels={})\n--\n\n")
+          py::arg("labels") = py::dict(), py::arg("parent") = py::none(),
+          "__init__(self, runtime, name, *, priority=None, labels={}, parent=None)\n--\n\n")
       .def_static(
           "default",
           [](const py::object& runtime) {
@@ -100,6 +121,9 @@ void BindTenant(py::module_& m) {
           py::arg("runtime"), "default(runtime)\n--\n\nThe tenant of all work that is nobody's.")
       .def_property_readonly(
           "name", [](const Tenant& self) { return self.name; }, "Its name.")
+      .def_property_readonly(
+          "parent", [](const Tenant& self) { return self.parent; },
+          "Its parent; None: it has none.")
       .def(
           "label",
           [](const Tenant& self, const py::object& key) {

@@ -10,15 +10,23 @@
 namespace gpushare::python {
 
 struct Tenant : Object {
-  Owned<gpushare_tenant, gpushare_tenant_destroy> handle{"tenant"};
+  using Handle = Owned<gpushare_tenant, gpushare_tenant_destroy>;
+
+  std::shared_ptr<Tenant> parent;              // null: none
+  std::shared_ptr<const void> parents_handle;  // which is destroyed after this one's
+  Handle handle{"tenant"};
   std::string name;
 
-  void Close() override { handle.Close(); }
+  void Close() override {
+    handle.Close();
+    parents_handle.reset();
+  }
 };
 
 std::shared_ptr<Tenant> NewTenant(const std::shared_ptr<Family>& family, gpushare_runtime runtime,
                                   const std::string& name, int priority,
-                                  const pybind11::dict& labels);
+                                  const pybind11::dict& labels,
+                                  const std::shared_ptr<Tenant>& parent = nullptr);
 
 // While it lives, the calling thread works for the tenant of the current context
 // (gpushare.tenant_scope), if there is one and the thread does not already.

@@ -20,9 +20,9 @@ struct Stream;
 inline thread_local bool in_framework = false;
 
 struct VirtualDevice : Object, std::enable_shared_from_this<VirtualDevice> {
+  std::shared_ptr<Tenant> tenant;  // null: found by Gpu.resolve(); it goes after the handle
   Owned<gpushare_vdev, gpushare_vdev_destroy> handle{"virtual device"};
   std::shared_ptr<Gpu> gpu;
-  std::shared_ptr<Tenant> tenant;  // null: found by Gpu.resolve()
   std::string tenant_name;
   std::shared_ptr<Allocator> allocator;  // made when first asked for
   std::vector<std::weak_ptr<Stream>> streams;

@@ -85,6 +85,34 @@ def test_tenants(gpu):
             gpushare.Tenant(gpu.runtime, "x", labels=wrong)
 
 
+def test_tenants_with_a_parent(gpu):
+    team = gpushare.Tenant(gpu.runtime, "team")
+    whole = gpu.virtual_device(team, memory="2 GiB", compute="50%")
+    user = gpushare.Tenant(gpu.runtime, "user", parent=team)
+    assert user.parent is team and team.parent is None
+    part = gpu.virtual_device(user, memory="8 GiB", weight=2)
+    assert (part.stats().parent, whole.stats().parent) == ("team", "")
+    assert part.memory == (2 << 30, 2 << 30)
+    held = part.alloc("1 GiB")
+    assert whole.stats().memory_used == 1 << 30
+    with pytest.raises(MemoryError, match="the memory quota of its parent 'team'") as caught:
+        part.alloc("2 GiB")
+    assert (caught.value.tenant, caught.value.left) == ("team", 1 << 30)
+    held.close()
+    with pytest.raises(NotImplementedError, match="one level deep"):
+        gpushare.Tenant(gpu.runtime, "deeper", parent=user)
+    with pytest.raises(TypeError, match="^parent: str given, a gpushare.Tenant wanted"):
+        gpushare.Tenant(gpu.runtime, "other", parent="team")
+    # A parent goes with the last of its children, whatever is closed first.
+    team.close()
+    whole.close()
+    with pytest.raises(gpushare.AlreadyExistsError):
+        gpushare.Tenant(gpu.runtime, "team")
+    part.close()
+    user.close()
+    gpushare.Tenant(gpu.runtime, "team").close()
+
+
 def test_virtual_device(gpu):
     with gpu.virtual_device("a", "memory=1GiB,compute=30%", priority="low") as device:
         assert str(device.spec) == "memory=1GiB,compute=30%,priority=low"
