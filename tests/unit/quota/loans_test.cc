@@ -222,7 +222,8 @@ TEST_F(LoansTest, LessAtMostThanGuaranteedIsRefused) {
 // ---- Random tenants ----
 
 struct TenantModel {
-  Owned account;
+  Owned account, child;
+  Account* door = nullptr;  // through which it takes and gives back: its own, or its child's
   uint64_t guarantee = 0, most = 0, held = 0;
   bool gives = false;  // when it is asked
 
@@ -232,7 +233,7 @@ struct TenantModel {
 // What a caller does for an owner: those who borrow are asked, and nobody else.
 bool ReserveAsking(std::vector<TenantModel>& tenants, TenantModel& owner, uint64_t bytes,
                    bool* all_give) {
-  if (owner.account->TryReserve(bytes)) return true;
+  if (owner.door->TryReserve(bytes)) return true;
   if (owner.held + bytes > owner.guarantee) return false;
   const Demand demand(*owner.account);
   *all_give = true;
@@ -244,18 +245,19 @@ bool ReserveAsking(std::vector<TenantModel>& tenants, TenantModel& owner, uint64
       continue;
     }
     const uint64_t back = tenant.account->loan();
-    tenant.account->Release(back);
+    tenant.door->Release(back);
     tenant.held -= back;
-    if (owner.account->TryReserve(bytes)) return true;
+    if (owner.door->TryReserve(bytes)) return true;
   }
-  return static_cast<bool>(owner.account->TryReserve(bytes));
+  return static_cast<bool>(owner.door->TryReserve(bytes));
 }
 
 struct Seen {
   int borrowed = 0, asked_and_served = 0, refused_owners = 0;
 };
 
-void RunRandomTenants(unsigned seed, Seen* seen) {
+// `through_children`: all that tenants take and give back is a child's.
+void RunRandomTenants(unsigned seed, bool through_children, Seen* seen) {
   std::mt19937 random(seed);
   const auto upto = [&](uint64_t n) { return random() % (n + 1); };
   constexpr uint64_t kDevice = 10'000;
@@ -271,6 +273,8 @@ void RunRandomTenants(unsigned seed, Seen* seen) {
     promised += tenant.guarantee;
     tenant.account =
         Make(book, tenant.guarantee, tenant.most != 0 ? std::optional(tenant.most) : std::nullopt);
+    if (through_children) tenant.child = *Account::Create(kUnlimited, tenant.account.get());
+    tenant.door = through_children ? tenant.child.get() : tenant.account.get();
     tenants.push_back(std::move(tenant));
   }
   nobodys->SetLimit(kDevice - promised);
@@ -293,7 +297,7 @@ void RunRandomTenants(unsigned seed, Seen* seen) {
       case 2:
       case 3: {
         const uint64_t back = upto(tenant.held);
-        tenant.account->Release(back);
+        tenant.door->Release(back);
         tenant.held -= back;
         break;
       }
@@ -304,9 +308,9 @@ void RunRandomTenants(unsigned seed, Seen* seen) {
         bool all_give = true;
         const bool owner = tenant.held + bytes <= tenant.guarantee;
         const uint64_t before = tenant.account->loan();
-        const bool at_once = static_cast<bool>(tenant.account->TryReserve(bytes));
+        const bool at_once = static_cast<bool>(tenant.door->TryReserve(bytes));
         if (at_once || ReserveAsking(tenants, tenant, bytes, &all_give)) {
-          tenant.account->Commit(bytes);
+          tenant.door->Commit(bytes);
           tenant.held += bytes;
           ASSERT_LE(tenant.held, std::max(tenant.guarantee, tenant.most));
           if (!at_once) ++seen->asked_and_served;
@@ -336,15 +340,18 @@ void RunRandomTenants(unsigned seed, Seen* seen) {
 }
 
 TEST(RandomLoans, TheSumHoldsAndOwnersGetTheirs) {
-  Seen seen;
-  for (unsigned seed = 1; seed <= 20; ++seed) {
-    SCOPED_TRACE(seed);
-    ASSERT_NO_FATAL_FAILURE(RunRandomTenants(seed, &seen));
+  for (const bool through_children : {false, true}) {
+    SCOPED_TRACE(through_children);
+    Seen seen;
+    for (unsigned seed = 1; seed <= 20; ++seed) {
+      SCOPED_TRACE(seed);
+      ASSERT_NO_FATAL_FAILURE(RunRandomTenants(seed, through_children, &seen));
+    }
+    // What it is about has happened.
+    EXPECT_GT(seen.borrowed, 100);
+    EXPECT_GT(seen.asked_and_served, 100);
+    EXPECT_GT(seen.refused_owners, 50);
   }
-  // What it is about has happened.
-  EXPECT_GT(seen.borrowed, 100);
-  EXPECT_GT(seen.asked_and_served, 100);
-  EXPECT_GT(seen.refused_owners, 50);
 }
 
 TEST(LoansThreads, TheSumNeverExceedsTheDevice) {
