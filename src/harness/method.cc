@@ -243,6 +243,7 @@ std::string SpecOf(const Ask& ask) {
   if (ask.share.has_value()) parts.push_back(absl::StrCat("weight=", Percent(ask.share)));
   if (ask.cap.has_value()) parts.push_back(absl::StrCat("cap=", spec::FormatShare(*ask.cap)));
   if (ask.high_priority) parts.emplace_back("priority=high");
+  if (ask.delay.has_value()) parts.push_back(absl::StrCat("delay=", spec::FormatShare(*ask.delay)));
   if (ask.memory.has_value()) {
     parts.push_back(absl::StrCat("memory=", spec::FormatBytes(*ask.memory)));
   }

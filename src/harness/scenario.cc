@@ -272,6 +272,10 @@ class ScenarioReader {
            high = which == 1;
            return absl::OkStatus();
          }},
+        {"delay",
+         [&](const Node& value, Place below) {
+           return ReadDelay(in_, value, below, &tenant.ask.delay.emplace());
+         }},
         {"work", [&](const Node& value,
                      Place below) { return ReadWork(in_, value, below, folder_, &tenant.work); }},
         {"batches", [&](const Node& value, Place below) {
@@ -307,6 +311,9 @@ class ScenarioReader {
       rules.push_back(std::move(rule));
     GPUSHARE_RETURN_IF_ERROR(in_.Keys(map, place, rules));
     tenant.ask.high_priority = high;
+    if (tenant.ask.delay.has_value() && !high) {
+      return in_.Error(map.line, place, "'delay' is of 'priority: high'");
+    }
     if (tenant.name.empty()) return in_.Error(map.line, place, "'name' is missing");
     GPUSHARE_RETURN_IF_ERROR(CheckNew(map.line, place, "tenant", tenant.name, &entry_lines_));
     if (!tenant.batches.empty()) {

@@ -45,6 +45,8 @@ struct Ask {
       std::nullopt;  // of the device's time while all tenants have work, (0, 1]
   std::optional<double> cap = std::nullopt;  // upper bound of the device's time, (0, 1]
   bool high_priority = false;
+  // The part of its time by which others may delay it, [0, 0.2]. Only gpushare's methods can express it.
+  std::optional<double> delay = std::nullopt;
   std::optional<uint64_t> memory = std::nullopt;  // upper bound of its device memory, in bytes
   bool own_context =
       false;  // a context of its own in a shared program, so that its faults stay its own

@@ -30,17 +30,30 @@ absl::Status ReadTime(const yaml::Reader& in, const yaml::Node& value, const std
   return in.Wrong(value, place, absl::StrCat("allowed: ", allowed));
 }
 
-absl::Status ReadPart(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
-                      double* out) {
-  constexpr char kAllowed[] = "0.01% to 100%";
+namespace {
+
+absl::Status ReadPartOf(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                        double least, double most, const char* allowed, double* out) {
   std::string text;
-  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, kAllowed, &text));
+  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, allowed, &text));
   const absl::StatusOr<double> part = spec::ParseShare(text);
-  if (part.ok() && *part >= 1e-4 && *part <= 1) {
+  if (part.ok() && *part >= least && *part <= most) {
     *out = *part;
     return absl::OkStatus();
   }
-  return in.Wrong(value, place, absl::StrCat("allowed: ", kAllowed));
+  return in.Wrong(value, place, absl::StrCat("allowed: ", allowed));
+}
+
+}  // namespace
+
+absl::Status ReadPart(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                      double* out) {
+  return ReadPartOf(in, value, place, 1e-4, 1, "0.01% to 100%", out);
+}
+
+absl::Status ReadDelay(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                       double* out) {
+  return ReadPartOf(in, value, place, 0, 0.2, "0% to 20%", out);
 }
 
 absl::Status ReadMemory(const yaml::Reader& in, const yaml::Node& value, const std::string& place,

@@ -20,6 +20,9 @@ absl::Status ReadTime(const yaml::Reader& in, const yaml::Node& value, const std
 // A percentage from 0.01 % to 100 %, as in 75%, read as a fraction.
 absl::Status ReadPart(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                       double* out);
+// By what part of its time others may delay a tenant of high priority, as a spec says it: "0%", "5%".
+absl::Status ReadDelay(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                       double* out);
 // Device memory with its unit, from 1 MiB to 1 PiB, as in 256MiB.
 absl::Status ReadMemory(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                         uint64_t* out);

@@ -186,6 +186,8 @@ TEST(Method, AVirtualDevicesSpec) {
   EXPECT_EQ(SpecOf({.share = 0.75}), "weight=75");
   EXPECT_EQ(SpecOf({.share = 0.07, .cap = 0.0001}), "weight=7,cap=0.01%");
   EXPECT_EQ(SpecOf({.cap = 0.3, .high_priority = true}), "cap=30%,priority=high");
+  EXPECT_EQ(SpecOf({.high_priority = true, .delay = 0.05}), "priority=high,delay=5%");
+  EXPECT_EQ(SpecOf({.high_priority = true, .delay = 0.0}), "priority=high,delay=0%");
   EXPECT_EQ(SpecOf({}), "");
 }
 

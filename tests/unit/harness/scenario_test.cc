@@ -311,6 +311,23 @@ TEST(Scenario, CapsAreParts) {
   }
 }
 
+TEST(Scenario, OthersMayDelayWhoHasHighPriority) {
+  const auto with = [](const std::string& asks) {
+    return With("mode: sync}", "priority: high, " + asks + ", mode: sync}");
+  };
+  for (const auto& [text, delay] : {std::pair{"0%", 0.0}, {"5%", 0.05}, {"20%", 0.2}}) {
+    const auto scenario = ParseScenario(with(std::string("delay: ") + text), "s.yaml");
+    ASSERT_TRUE(scenario.ok()) << scenario.status();
+    EXPECT_EQ(scenario->cases[0].tenants[0].ask.delay, std::nullopt);
+    EXPECT_EQ(scenario->cases[0].tenants[1].ask.delay, delay);
+  }
+  EXPECT_THAT(Refused(with("delay: 21%")),
+              HasSubstr("tenants[1].delay: '21%' given; allowed: 0% to 20%"));
+  EXPECT_THAT(Refused(with("delay: -1%")), HasSubstr("tenants[1].delay: "));
+  EXPECT_THAT(Refused(With("mode: sync}", "delay: 5%, mode: sync}")),
+              HasSubstr("tenants[1]: 'delay' is of 'priority: high'"));
+}
+
 TEST(Scenario, TimesAreMultiplesOfASample) {
   EXPECT_EQ(Refused(With("warm_up: 500ms", "warm_up: 505ms")),
             "s.yaml:4: warm_up: '505ms' given; allowed: 0s to 600s in steps of 10ms");
