@@ -124,6 +124,16 @@ def test_virtual_device(gpu):
         gpu.virtual_device(5)
 
 
+def test_a_service_that_others_may_delay(gpu):
+    with gpu.virtual_device("service", memory="1GiB", priority="high", delay=0.05) as device:
+        assert str(device.spec) == "memory=1GiB,priority=high,delay=5%"
+        device.resize(delay="0%")
+        assert device.spec.delay == 0
+        with pytest.raises(ValueError, match="delay.*0% to 20%"):
+            device.resize(delay="30%")
+        assert device.spec.delay == 0
+
+
 def test_promises_are_kept_within_the_device(gpu):
     keep = gpu.virtual_device("a", memory="12GiB", guarantee="70%")
     with pytest.raises(MemoryError, match="left of") as caught:

@@ -42,6 +42,19 @@ def test_fields_come_back_as_they_are_given():
     assert (spec.policy, spec.isolation, spec.compute, spec.h2d) == ("burst-share", "shared", None, None)
 
 
+def test_how_much_others_may_delay_it():
+    spec = VirtualDeviceSpec(priority="high", delay="5%")
+    assert spec.delay == pytest.approx(0.05) and str(spec) == "priority=high,delay=5%"
+    assert spec == VirtualDeviceSpec("priority=high,delay=5%") == VirtualDeviceSpec(priority="high", delay=0.05)
+    assert VirtualDeviceSpec(**spec.to_dict()) == spec and pickle.loads(pickle.dumps(spec)) == spec
+    none = spec.replace(delay=0)  # nothing beside it, which is another thing than to say nothing
+    assert none.delay == 0 and str(none) == "priority=high,delay=0%"
+    assert VirtualDeviceSpec(priority="high").delay is None
+    for given, wrong in (("21%", ValueError), (-0.01, ValueError), (5, ValueError), (True, TypeError), ([], TypeError)):
+        with pytest.raises(wrong, match=r"^(spec field 'delay'|delay): "):
+            VirtualDeviceSpec(priority="high", delay=given)
+
+
 def test_keywords_win_over_text():
     spec = VirtualDeviceSpec("memory=8GiB,compute=30%", memory="50%")
     assert str(spec) == "memory=50%,compute=30%"
