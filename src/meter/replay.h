@@ -214,6 +214,8 @@ class Replay {
   void Keep(const Call& call);
 
   static constexpr double kMostWaves = 64;  // into which the groups of a command are divided
+  // Of a batch of which the model has run at most this part, and could have run no more, it has seen nothing.
+  static constexpr double kUnseen = 0.25;
 
   void Advance(double to);
   void Place();

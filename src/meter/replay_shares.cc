@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose the device's time is: split by the SMs that are held in the model, and moved where a marker shows that the model was
+// wrong.
+#include <algorithm>
+#include <utility>
+
+#include "meter/replay.h"
+
+namespace gpushare::meter {
+namespace {
+
+// A batch ended of which the model has seen nothing. If meanwhile another stream's has been pinned for this many times what it
+// was predicted to take, the model has the two in the wrong order.
+constexpr double kOverdue = 3;
+
+}  // namespace
+
+// What ran on past its prediction in the model did not on the device.
+void Replay::TakeBackPinned(Stream& stream) {
+  stream.used_ns -= std::exchange(stream.pinned_used_ns, 0);
+  stream.group_ns -= std::exchange(stream.pinned_group_ns, 0);
+}
+
+// Whether any ran.
+bool Replay::AccumulateMemory(double dt) {
+  bool any = false;
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (!AtMemory(s) || !s.started) continue;
+    any = true;
+    if (s.items.front().abandoned) continue;
+    s.used_ns += dt;
+    s.group_ns += dt;
+    s.resident_ns += dt;
+    if (s.pinned) {
+      s.pinned_used_ns += dt;
+      s.pinned_group_ns += dt;
+    }
+  }
+  return any;
+}
+
+// Costs of the opaque work that is running; 0: there is none.
+double Replay::OpaqueWeight() const {
+  double weight = 0;
+  for (StreamId id : live_) {
+    const Stream& s = streams_[id];
+    if (s.started && s.items.front().command.opaque) {
+      weight += static_cast<double>(s.items.front().command.cost_ns);
+    }
+  }
+  return weight;
+}
+
+void Replay::AccumulateBesideOpaque(double dt, double weight) {
+  StreamId opaque = 0;
+  for (StreamId id : live_) {
+    const Stream& s = streams_[id];
+    if (s.started && s.items.front().command.opaque) opaque = id;
+  }
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (s.started && s.items.front().command.opaque) {
+      const double part = static_cast<double>(s.items.front().command.cost_ns) / weight;
+      s.used_ns += dt * part * free_ / sm_count_;
+      s.resident_ns += dt;
+      s.shared_ns += dt;
+      continue;
+    }
+    if (!s.items.empty() && !s.items.front().boundary) {
+      s.beside_opaque = true;
+      s.opaque = opaque;
+    }
+    if (s.held == 0 || s.items.front().abandoned) continue;
+    s.used_ns += dt * s.held / sm_count_;
+    s.group_ns += dt * s.held;
+    s.resident_ns += dt;
+    s.shared_ns += dt;
+  }
+}
+
+// Whoever has something to run has that beside it, from its begin to its marker: what is late is taken to have waited for those
+// of a greater priority, but may have held SMs all the while.
+void Replay::AccumulateBeside(double dt) {
+  if (besides_ == 0) return;
+  for (const StreamId by : live_) {
+    const Stream& let_in = streams_[by];
+    if (!let_in.started || !let_in.items.front().command.beside) continue;
+    for (const StreamId id : live_) {
+      Stream& s = streams_[id];
+      if (s.tenant == let_in.tenant || s.items.empty() || s.items.front().boundary) continue;
+      s.beside_ns += dt;
+    }
+    return;
+  }
+}
+
+void Replay::Accumulate(double dt) {
+  if (dt <= 0) return;
+  AccumulateBeside(dt);
+  const bool memory = AccumulateMemory(dt);
+  if (const double weight = OpaqueWeight(); weight > 0) {
+    AccumulateBesideOpaque(dt, weight);
+    return;
+  }
+  const int held = sm_count_ - free_;
+  if (held <= 0) {
+    // Nothing runs in the model, and something has not ended: see Complete().
+    for (StreamId id : live_) {
+      const Stream& s = streams_[id];
+      if (!s.pinned || !s.beside_opaque || !streams_[s.opaque].live) continue;
+      streams_[s.opaque].owed_ns += dt;
+      return;
+    }
+    if (!memory) unclaimed_ns_ += dt;
+    return;
+  }
+  uint32_t tenant = 0;
+  bool any = false, several = false;
+  for (StreamId id : live_) {
+    const Stream& s = streams_[id];
+    if (s.held == 0) continue;
+    several |= any && s.tenant != tenant;
+    tenant = s.tenant;
+    any = true;
+  }
+  const Graphs graphs = FindGraphs();
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (s.held == 0) continue;
+    if (s.items.front().abandoned) continue;
+    const double fill = s.pinned ? s.pinned_fill : 1;
+    double used = dt * s.held / held;
+    const double groups = dt * s.held * fill;
+    used -= ToGraph(s, graphs, used);
+    s.used_ns += used;
+    s.group_ns += groups;
+    s.resident_ns += dt;
+    if (s.pinned) {
+      s.pinned_used_ns += used;
+      s.pinned_group_ns += groups;
+    }
+    if (several) s.shared_ns += dt;
+  }
+}
+
+Replay::Graphs Replay::FindGraphs() {
+  Graphs graphs;
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (s.items.empty() || s.items.front().boundary || s.items.front().command.parts <= 1) continue;
+    if (s.items.front().not_before > now_) continue;
+    if (graphs.first == nullptr) graphs.first = &s;
+    if (graphs.first->tenant == s.tenant) continue;
+    graphs.second = &s;
+    break;
+  }
+  return graphs;
+}
+
+// Beside another tenant's graph one that is later than costs vary may have waited for kernels of that which the model has at
+// another time, and which had the SMs that it seems to hold: the time is the graph's, as long as that has not used more than it
+// takes alone, and no more than a small part of the stream's time. What the command is seen to take is not changed by it.
+double Replay::ToGraph(Stream& stream, const Graphs& graphs, double used) {
+  if (!VeryLate(stream) || stream.items.front().command.guess || stream.patience_ns <= 0) return 0;
+  Stream* const graph = graphs.Beside(stream);
+  if (graph == nullptr || graph->pinned) return 0;
+  const double most = std::min(AloneNs(*graph) - graph->used_ns, stream.patience_ns);
+  const double moved = std::clamp(most, 0.0, used);
+  graph->used_ns += moved;
+  stream.patience_ns -= moved;
+  return moved;
+}
+
+// What the batch in progress takes alone, by prediction.
+double Replay::AloneNs(Stream& stream) {
+  if (stream.alone_ns.has_value()) return *stream.alone_ns;
+  double alone = 0;
+  for (const Command& command : stream.done) alone += static_cast<double>(command.cost_ns);
+  for (const Item& item : stream.items) {
+    if (item.boundary) break;
+    alone += static_cast<double>(item.command.cost_ns);
+  }
+  stream.alone_ns = alone;
+  return alone;
+}
+
+// The device may take the heads of two streams in another order than the model. Seen from the markers: a
+// batch ends that the model never let run, because the last command of another stream's batch, which was
+// predicted to be short, is taken to have held the device all the while. The time is the former's.
+void Replay::TakeOver(Stream& stream) {
+  double batch = 0;
+  for (const Command& command : stream.done) batch += GroupTime(command);
+  double ready = stream.ready;
+  const Command* widest = nullptr;
+  for (size_t i = 0; i < stream.items.size() && !stream.items[i].boundary; ++i) {
+    const Command& command = stream.items[i].command;
+    if (i == 0) ready = std::max(ready, stream.items[i].not_before);
+    if (command.memory) continue;
+    if (widest == nullptr || command.footprint > widest->footprint) widest = &command;
+    batch += GroupTime(command);
+  }
+  if (widest == nullptr || stream.beside_opaque || stream.group_ns > kUnseen * batch) return;
+  Stream* pinned = nullptr;
+  for (StreamId id : live_) {
+    Stream& other = streams_[id];
+    if (&other == &stream || !other.pinned || other.pinned_used_ns <= 0) continue;
+    if (AtMemory(other)) continue;  // it held nothing that this one could have waited for
+    if (pinned == nullptr || other.pinned_used_ns > pinned->pinned_used_ns) pinned = &other;
+  }
+  if (pinned == nullptr) return;
+  double expected = GroupTime(pinned->items.front().command);
+  for (const Command& command : pinned->done) expected += GroupTime(command);
+  if (pinned->pinned_group_ns < kOverdue * expected) return;
+  const double part = std::clamp((now_ - ready) / (now_ - pinned->pinned_since), 0.0, 1.0);
+  const double used = part * pinned->pinned_used_ns;
+  const double groups = part * pinned->pinned_group_ns;
+  pinned->used_ns -= used;
+  pinned->pinned_used_ns -= used;
+  pinned->group_ns -= groups;
+  pinned->pinned_group_ns -= groups;
+  stream.used_ns += used;
+  const double time = groups / std::max(pinned->held, 1);
+  stream.group_ns += time * Width(*widest);
+  stream.resident_ns += time;
+  stream.group_predicted_ns = batch;
+}
+
+// It ended when the model had hardly let it begin, and not because others had the device: host and device do not agree
+// on when it was launched. It took no longer than since the last marker, of time that nobody else is charged for, and
+// nothing is known beyond that.
+void Replay::ChargeUnseen(Stream& stream, double at, Batch& batch) {
+  const double most = std::max(0.0, at - stream.marked);
+  const double free = std::clamp(unclaimed_ns_ - stream.unclaimed, 0.0, most);
+  const double more = std::min(std::max(0.0, batch.predicted_ns - batch.used_ns), free);
+  batch.used_ns += more;
+  unclaimed_ns_ -= more;
+  batch.guessed = true;
+  batch.ratio = std::min(1.0, most / batch.predicted_ns);
+  batch.learnable = batch.ratio > 0 && batch.ratio < 1;
+}
+
+}  // namespace gpushare::meter
