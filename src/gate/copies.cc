@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies: a token bucket a direction, apart from the arbiter; and what comes from outside, for all tenants together.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/interrupt.h"
@@ -139,7 +140,7 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
   Time now = engine.clock.Now();
   const Time began = now;
   const Time passes_at = longest_hold == kNoBound ? kNever : After(began, longest_hold);
-  base::InterruptWatch interrupt(now);
+  std::optional<base::InterruptWatch> interrupt;  // once it waits
   for (bool waited = false;; waited = true) {
     uint32_t seen = 0;
     Time until = deadline;
@@ -168,23 +169,24 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
         engine.LeaveCopyLines(copy);
         return engine.supply_ended ? Verdict::kEnded : Verdict::kDeadline;
       }
-      if (interrupt.ended()) {
+      if (!interrupt.has_value()) interrupt.emplace(now);
+      if (interrupt->ended()) {
         engine.LeaveCopyLines(copy);
         return Verdict::kInterrupted;
       }
-      until = std::min(until, interrupt.next());
+      until = std::min(until, interrupt->next());
       if (!look.suspended) until = std::min({until, passes_at, look.look_by});
       ++tenant.copies_waiting;
     }
     engine.clock.Wait(tenant.page.wake, seen, until, Nanos(0));
     now = engine.clock.Now();
-    if (now < interrupt.next()) continue;
+    if (now < interrupt->next()) continue;
     {
       // What is asked may copy, too: it must not come behind who asks.
       const Section section(engine);
       engine.LeaveCopyLines(copy);
     }
-    interrupt.Ask(now);
+    interrupt->Ask(now);
     now = engine.clock.Now();
   }
 }
