@@ -21,7 +21,8 @@ sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options) {
   made.low_window = options.overlap / 4;
   made.high_band_window = options.overlap;
   made.min_commands = made.high_band_min_commands = 0;
-  made.grant = made.lone_grant = options.quantum;  // what a cap that is used up lets go again with
+  // What a cap that is used up lets go again with, too.
+  made.grant = made.lone_grant = made.high_grant = options.quantum;
   made.grant_commands = 1;
   made.slack = 2 * options.quantum;
   made.active_grace = Millis(2);

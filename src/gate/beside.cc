@@ -134,10 +134,12 @@ bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time
     for (TenantState* tenant : kept) tenant->delay_budget.Reserve(by, until, now);
     return true;
   }
+  // As near to an end as it may come without meeting the moment before that, however unsure the times are.
   for (const double end : outlook.KeptEnds(launched, kMostEnds)) {
-    command.not_before = end;
-    const meter::Outlook::Delay then = outlook.Of(command);
-    *again = host(end - to_launch(host(end)));
+    const double at = end + kUnsureNs;
+    command.not_before = at;
+    const meter::Outlook::Delay then = Worst(outlook, command, most);
+    *again = host(at - to_launch(host(at)));
     if (then.known && then.kept <= most) break;
   }
   return false;

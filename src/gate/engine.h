@@ -180,6 +180,7 @@ struct EngineOptions {
     options.grant_commands = 64;
     options.window = Micros(240);
     options.high_band_window = Micros(80);
+    options.high_grant = Micros(200);
     options.min_commands = 2;
     options.idle_budget = 0.015;
     return options;

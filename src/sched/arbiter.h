@@ -72,6 +72,7 @@ struct ArbiterOptions {
   Nanos grant = Micros(12);             // most that a grant is beyond one command, while contended
   int grant_commands = 8;               // and in predicted commands
   Nanos lone_grant = Micros(100);       // grant of a tenant that is alone
+  Nanos high_grant = Micros(100);       // of one of the high band
   Nanos slack = Micros(500);            // virtual time by which a tenant may be ahead of the least
   Nanos active_grace = Micros(100);     // a tenant stays active so long after its last sign of life
   double idle_budget = 0.01;            // part of the time that may be idled away on purpose

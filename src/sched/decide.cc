@@ -392,7 +392,7 @@ Grant State::Admit(const Choice& choice) {
 
   Nanos amount = t.predicted;
   if (!gated(t)) {
-    amount = std::max(amount, options.lone_grant);
+    amount = std::max(amount, options.high_grant);
   } else if (!t.exclusive && !choice.on_floor && !choice.beside) {
     const Nanos window = Window(t);
     Nanos more = std::min(alone ? options.lone_grant : t.grant, window);

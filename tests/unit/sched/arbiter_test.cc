@@ -2,6 +2,7 @@
 // The arbiter's calls one by one: what each does to the books.
 #include "sched/arbiter.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -205,6 +206,17 @@ TEST(Arbiter, AWaitingTenantOfLowerBandGoesLast) {
   ASSERT_FALSE(grants.empty());
   EXPECT_EQ(grants[0].tenant, normal);
   for (const Grant& g : grants) EXPECT_NE(g.tenant, low);
+}
+
+TEST(Arbiter, GrantsOfTheHighBandAreTheirOwn) {
+  Books b({.lone_grant = Micros(100), .high_grant = Micros(300)});
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  for (const Nanos predicted : {Micros(14), Micros(400)}) {
+    b.arbiter.Block(high, predicted, false, AtMicros(1));
+    const auto grants = b.Run(AtMicros(1));
+    ASSERT_EQ(grants.size(), 1u);
+    EXPECT_EQ(grants[0].amount, std::max(predicted, Nanos(Micros(300))));
+  }
 }
 
 TEST(Arbiter, StrictClosingWhileAndShortlyAfterAHighCommand) {
