@@ -58,7 +58,7 @@ Engine::Impl::CopyLook Engine::Impl::LookAtCopy(CopyAsked& copy, Time now) {
   CopySupply* const supply = options.copy_supply.get();
   const CopyState state =
       supply == nullptr ? CopyState::kUnlimited : supply->Copies(direction, now);
-  if (tenant.suspended || state == CopyState::kSuspended) {
+  if (!copy.though_suspended && (tenant.suspended || state == CopyState::kSuspended)) {
     LeaveCopyLines(copy);
     return {.suspended = true};
   }
@@ -83,7 +83,7 @@ Engine::Impl::CopyLook Engine::Impl::LookAtCopy(CopyAsked& copy, Time now) {
       return {.look_by = first ? shared.OpenAt(now) : kNever};
     }
   }
-  if (state == CopyState::kUnlimited) {
+  if (state == CopyState::kUnlimited || state == CopyState::kSuspended) {
     LeaveCopyLine(copy);
     return {.open = true};
   }
@@ -133,10 +133,20 @@ void Engine::Impl::ChargeCopy(TenantState& tenant, CopyDirection direction, int6
 
 Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
                         Nanos longest_hold) {
+  return PassCopy(direction, bytes, deadline, longest_hold, /*though_suspended=*/false);
+}
+
+Verdict Gate::AdmitCopyThoughSuspended(CopyDirection direction, uint64_t bytes) {
+  return PassCopy(direction, bytes, kNever, kNoBound, /*though_suspended=*/true);
+}
+
+Verdict Gate::PassCopy(CopyDirection direction, uint64_t bytes, Time deadline, Nanos longest_hold,
+                       bool though_suspended) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const size_t d = static_cast<size_t>(direction);
   Engine::Impl::CopyAsked copy(tenant, direction);
+  copy.though_suspended = though_suspended;
   Time now = engine.clock.Now();
   const Time began = now;
   const Time passes_at = longest_hold == kNoBound ? kNever : After(began, longest_hold);

@@ -245,6 +245,9 @@ class Gate {
   // Suspended tenants' apart, `longest_hold` is the longest wait; they are accounted all the same.
   Verdict AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline = kNever,
                     Nanos longest_hold = kNoBound);
+  // The same for what the tenant's suspension does not hold: what a lease covers, and memory that leaves the device while it
+  // is suspended, or comes back.
+  Verdict AdmitCopyThoughSuspended(CopyDirection direction, uint64_t bytes);
   // The driver refused a copy that was admitted: its bytes are taken back.
   void CopyRefused(CopyDirection direction, uint64_t bytes);
   // The same in both directions, of what crosses with a launch: of all of it or nothing. `held`: where it was not let pass.
@@ -293,6 +296,8 @@ class Gate {
  private:
   friend class Engine;
   explicit Gate(TenantState* state) : state_(state) {}
+  Verdict PassCopy(CopyDirection direction, uint64_t bytes, Time deadline, Nanos longest_hold,
+                   bool though_suspended);
   Admission AdmitUncommon(StreamGate& stream, const Work& work, Time deadline);
   Admission AdmitSlow(StreamGate& stream, const Work& work, bool calibrates, Time deadline);
   void CompleteSlow(const Admission& admission, bool submitted);

@@ -448,6 +448,7 @@ struct Engine::Impl {
     CopyAsked(TenantState& tenant, CopyDirection direction);
     const CopyDirection direction;
     CopyLine::Waiter in_family, in_engine;
+    bool though_suspended = false;  // the suspension of its tenant does not hold it
   };
   // Whether it may begin now; keeps its places in the lines or gives them up.
   CopyLook LookAtCopy(CopyAsked& copy, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -228,6 +228,26 @@ TEST_F(SuppliedCopiesTest, NobodyWantsMoreWhenWhoWaitedHasGone) {
   Drop(suspended);
 }
 
+TEST_F(SuppliedCopiesTest, ASuspensionDoesNotHoldWhatGoesThoughSuspended) {
+  given->limits = false;
+  Tenant t = Make({});
+  t.gate->Suspend();
+  EXPECT_EQ(Copy(t, 1, Millis(1)), Verdict::kDeadline);
+  EXPECT_EQ(t.gate->AdmitCopyThoughSuspended(kTo, 10), Verdict::kAdmitted);
+  given->suspended = true;  // by the broker as well
+  EXPECT_EQ(t.gate->AdmitCopyThoughSuspended(kTo, 10), Verdict::kAdmitted);
+  EXPECT_EQ(t.gate->stats().copy_bytes[0], 20u);
+  // The tenant's own limit holds it: all that may be saved up is spent first.
+  t.gate->Update({.limits = {}, .h2d_bytes_per_s = 1000});
+  const Time begin = clock().Now();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(t.gate->AdmitCopyThoughSuspended(kTo, 10), Verdict::kAdmitted);
+  }
+  EXPECT_GE(clock().Now() - begin, Millis(10));
+  t.gate->Resume();
+  Drop(t);
+}
+
 TEST_F(SuppliedCopiesTest, NoneBeginsWhileTheSupplyIsSuspended) {
   given->limits = false;
   given->suspended = true;
