@@ -20,6 +20,7 @@ namespace gpushare::driver {
 namespace {
 
 static_assert(std::is_same_v<DevicePtr, CUdeviceptr>);
+static_assert(std::is_same_v<PhysicalMemory, CUmemGenericAllocationHandle>);
 static_assert(std::is_same_v<Context, CUcontext> && std::is_same_v<GreenContext, CUgreenCtx> &&
               std::is_same_v<Stream, CUstream> && std::is_same_v<Event, CUevent> &&
               std::is_same_v<Module, CUmodule> && std::is_same_v<Function, CUfunction> &&
@@ -27,6 +28,15 @@ static_assert(std::is_same_v<Context, CUcontext> && std::is_same_v<GreenContext,
               std::is_same_v<GraphNode, CUgraphNode> && std::is_same_v<MemPool, CUmemoryPool>);
 
 Result Code(CUresult result) { return Result{static_cast<int>(result)}; }
+
+// Of memory that is mapped on its own device and shown to nobody else.
+CUmemAllocationProp MemoryOf(int ordinal) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = ordinal;
+  return properties;
+}
 
 }  // namespace
 
@@ -148,6 +158,41 @@ Result Driver::MemInfo(size_t* free, size_t* total) const {
 }
 Result Driver::AddressRange(DevicePtr* base, size_t* bytes, DevicePtr pointer) const {
   return Code(state_->table.MemGetAddressRange(base, bytes, pointer));
+}
+Result Driver::AllocPinned(void** memory, size_t bytes) const {
+  return Code(state_->table.MemHostAlloc(memory, bytes, CU_MEMHOSTALLOC_PORTABLE));
+}
+Result Driver::FreePinned(void* memory) const { return Code(state_->table.MemFreeHost(memory)); }
+Result Driver::MemoryGranularity(size_t* bytes, int ordinal) const {
+  const CUmemAllocationProp properties = MemoryOf(ordinal);
+  return Code(state_->table.MemGetAllocationGranularity(bytes, &properties,
+                                                        CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+}
+Result Driver::ReserveAddresses(DevicePtr* pointer, size_t bytes) const {
+  return Code(state_->table.MemAddressReserve(pointer, bytes, 0, 0, 0));
+}
+Result Driver::FreeAddresses(DevicePtr pointer, size_t bytes) const {
+  return Code(state_->table.MemAddressFree(pointer, bytes));
+}
+Result Driver::CreateMemory(PhysicalMemory* memory, size_t bytes, int ordinal) const {
+  const CUmemAllocationProp properties = MemoryOf(ordinal);
+  return Code(state_->table.MemCreate(memory, bytes, &properties, 0));
+}
+Result Driver::ReleaseMemory(PhysicalMemory memory) const {
+  return Code(state_->table.MemRelease(memory));
+}
+Result Driver::MapMemory(DevicePtr pointer, size_t bytes, PhysicalMemory memory) const {
+  return Code(state_->table.MemMap(pointer, bytes, 0, memory, 0));
+}
+Result Driver::UnmapMemory(DevicePtr pointer, size_t bytes) const {
+  return Code(state_->table.MemUnmap(pointer, bytes));
+}
+Result Driver::AllowAccess(DevicePtr pointer, size_t bytes, int ordinal) const {
+  CUmemAccessDesc access = {};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = ordinal;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return Code(state_->table.MemSetAccess(pointer, bytes, &access, 1));
 }
 Result Driver::CreatePool(MemPool* pool, int ordinal, uint64_t most) const {
   CUmemPoolProps properties = {};

@@ -47,6 +47,7 @@ using GraphExec = CUgraphExec_st*;
 using GraphNode = CUgraphNode_st*;
 using MemPool = CUmemPoolHandle_st*;
 using DevicePtr = unsigned long long;
+using PhysicalMemory = unsigned long long;
 
 // A driver's return code, verbatim.
 enum class Result : int {
@@ -163,6 +164,19 @@ class Driver {
   Result MemInfo(size_t* free, size_t* total) const;
   // The allocation in which `pointer` lies.
   Result AddressRange(DevicePtr* base, size_t* bytes, DevicePtr pointer) const;
+  // Pinned host memory that copies of every context can use.
+  Result AllocPinned(void** memory, size_t bytes) const;
+  Result FreePinned(void* memory) const;
+  // Virtual memory management: addresses without memory, and memory without addresses, both in multiples of the granularity.
+  // Mapped memory can be used after AllowAccess(). Unmapping may not wait for work that uses it.
+  Result MemoryGranularity(size_t* bytes, int ordinal) const;
+  Result ReserveAddresses(DevicePtr* pointer, size_t bytes) const;
+  Result FreeAddresses(DevicePtr pointer, size_t bytes) const;
+  Result CreateMemory(PhysicalMemory* memory, size_t bytes, int ordinal) const;
+  Result ReleaseMemory(PhysicalMemory memory) const;
+  Result MapMemory(DevicePtr pointer, size_t bytes, PhysicalMemory memory) const;
+  Result UnmapMemory(DevicePtr pointer, size_t bytes) const;
+  Result AllowAccess(DevicePtr pointer, size_t bytes, int ordinal) const;
   // Creates a stream-ordered pool of device memory that keeps its memory until it is trimmed. Memory that one stream freed
   // goes to another stream only once the first has reached the free; no stream is made to wait. The pool reserves up to
   // `most` bytes (0: no bound). kInvalidValue: the driver is too old for a bound.
