@@ -14,7 +14,7 @@ Books::Books(const driver::Table& driver, OnCredit on_credit, const Options& opt
 
 Answer Books::Reserve(const Payer& payer, uint64_t bytes) {
   quota::Account& account = *payer.account;
-  const bool in_line = payer.room != nullptr && payer.room->waits() && account.is_awaited();
+  const bool in_line = account.is_awaited() && payer.room != nullptr && payer.room->waits();
   quota::Grant grant;
   if (!in_line) [[likely]]
     grant = account.TryReserve(bytes);
@@ -57,7 +57,7 @@ void Books::Ended(const quota::Allocation& allocation) {
     return;
   }
   allocation.account->Release(allocation.bytes);
-  if (on_credit_) on_credit_(allocation.device, allocation.bytes);
+  if (allocation.device != kNobody && on_credit_) on_credit_(allocation.device, allocation.bytes);
 }
 
 void Books::NeverGiven(const quota::Allocation& allocation) {

@@ -25,9 +25,12 @@ class Room {
   ~Room() = default;
 };
 
+// Who is told of no credit.
+inline constexpr uint32_t kNobody = UINT32_MAX;
+
 struct Payer {
   quota::Account* account;
-  uint32_t owner = 0;           // the caller's own number, told with every credit
+  uint32_t owner = 0;           // the caller's own number, told with every credit; kNobody: none is
   CUcontext context = nullptr;  // the current one; null: the driver is asked
   CUdevice device = -1;         // of the stream, where the call has one; -1: the current one
   // Asked when the account has no room and nothing of it is idle. Null: then it is refused.

@@ -393,7 +393,7 @@ void Books::Reconcile(Pools& pools, uint8_t number, uint64_t* claim) {
 void Books::Credit(const std::vector<Pools::Credit>& credits) {
   for (const Pools::Credit& credit : credits) {
     credit.account->Release(credit.bytes);
-    if (on_credit_) on_credit_(credit.owner, credit.bytes);
+    if (credit.owner != kNobody && on_credit_) on_credit_(credit.owner, credit.bytes);
   }
 }
 

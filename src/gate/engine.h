@@ -239,8 +239,8 @@ class Gate {
   // says whether it took them. Each waits until the copy limit lets its bytes pass; those of a large one beside others, or of
   // a tenant that is limited, go in pieces. What the driver refuses is not charged, and nothing is put after it; nor is
   // anything after a verdict against it.
-  Copied Copy(StreamGate& stream, const HostCopy& copy,
-              absl::FunctionRef<bool(uint64_t first, uint64_t count)> put);
+  using Put = absl::FunctionRef<bool(uint64_t first, uint64_t count)>;
+  Copied Copy(StreamGate& stream, const HostCopy& copy, Put put);
   // Waits until `bytes` may cross in `direction` (token bucket); then accounts them.
   // Suspended tenants' apart, `longest_hold` is the longest wait; they are accounted all the same.
   Verdict AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline = kNever,
@@ -304,6 +304,8 @@ class Gate {
   void Entered(const Admission& admission);
   void MarkBehindStall(StreamGate* stream, bool waits_for_host);
 
+  // The next `count` parts of a copy. False: nothing more is to be put.
+  bool PutPart(const HostCopy& copy, uint64_t count, Put put, Copied* copied);
   // copy_pieces.cc
   // Beside other tenants of the same or a higher priority a copy of so many bytes goes in pieces of at most this many, each after
   // AwaitCopyRoom() and told of by CopyGiven() unless it was waited for: who copies as well is not kept waiting by all of

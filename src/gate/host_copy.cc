@@ -29,8 +29,24 @@ bool IsDivisible(const driver::Driver& driver, const HostCopy& copy) {
 
 }  // namespace
 
-Copied Gate::Copy(StreamGate& stream, const HostCopy& copy,
-                  absl::FunctionRef<bool(uint64_t first, uint64_t count)> put) {
+bool Gate::PutPart(const HostCopy& copy, uint64_t count, Put put, Copied* copied) {
+  const uint64_t bytes = count * copy.part_bytes;
+  copied->verdict = AdmitCopy(copy.direction, bytes, kNever, copy.longest_hold);
+  if (copied->verdict != Verdict::kAdmitted) return false;
+  if (!put(copied->parts, count)) {
+    CopyRefused(copy.direction, bytes);
+    return false;
+  }
+  copied->parts += count;
+  return true;
+}
+
+Copied Gate::Copy(StreamGate& stream, const HostCopy& copy, Put put) {
+  Copied copied;
+  if (copy.parts * copy.part_bytes < kLeastSharedCopy) {  // it goes whole, whoever is there
+    PutPart(copy, copy.parts, put, &copied);
+    return copied;
+  }
   const CopyDirection direction = copy.direction;
   const uint64_t beside = CopyPiece(copy.parts * copy.part_bytes);
   const uint64_t piece = beside != 0 ? beside : kLimitedPiece;
@@ -38,7 +54,6 @@ Copied Gate::Copy(StreamGate& stream, const HostCopy& copy,
   bool paced = beside != 0;
   bool in_pieces = (paced || LimitsCopies(direction)) && copy.parts > 2 * in_piece &&
                    IsDivisible(state_->engine.driver, copy);
-  Copied copied;
   while (copied.parts < copy.parts) {
     const uint64_t left = copy.parts - copied.parts;
     // A last one of two would wait for all before it.
@@ -49,15 +64,8 @@ Copied Gate::Copy(StreamGate& stream, const HostCopy& copy,
       in_pieces &= LimitsCopies(direction);
       if (!in_pieces) n = left;
     }
-    const uint64_t bytes = n * copy.part_bytes;
-    copied.verdict = AdmitCopy(direction, bytes, kNever, copy.longest_hold);
-    if (copied.verdict != Verdict::kAdmitted) break;
-    if (!put(copied.parts, n)) {
-      CopyRefused(direction, bytes);
-      break;
-    }
-    if (paced && !copy.blocks) CopyGiven(direction, bytes, stream);
-    copied.parts += n;
+    if (!PutPart(copy, n, put, &copied)) break;
+    if (paced && !copy.blocks) CopyGiven(direction, n * copy.part_bytes, stream);
   }
   return copied;
 }

@@ -106,7 +106,7 @@ class Process {
   // Who pays for memory: a share that was found.
   books::Payer PayerOf(const Found& found) {
     return {.account = &found.share->account(),
-            .owner = device::Runtime::kNobody,
+            .owner = books::kNobody,
             .context = found.context,
             .device = found.device,
             .room = &rooms_[static_cast<size_t>(found.share->gpu().ordinal())]};

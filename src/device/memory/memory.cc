@@ -371,13 +371,10 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
   if (request.bytes == 0) return NoBytes();
   struct RoomFor final : books::Room {
     RoomFor(VirtualDevice& d, const Request& r) : device(d), request(r) {}
-    quota::Grant Reserve(quota::Account&, uint64_t bytes) override {
-      request.bytes = bytes;
-      return device.Reserve(request);
-    }
+    quota::Grant Reserve(quota::Account&, uint64_t) override { return device.Reserve(request); }
     bool waits() const override { return request.wait; }
     VirtualDevice& device;
-    Request request;
+    const Request& request;
   };
   RoomFor room(*this, request);
   const ContextScope current(site());
@@ -434,7 +431,7 @@ absl::Status FreeTaken(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointe
         static_cast<driver::Result>(books.FreeTaken(pointer, allocation, call)), "cuMemFree");
     // A context that is lost takes its memory along.
     quota::Allocation lost;
-    if (absl::IsAborted(status) && books.Take(pointer, &lost)) books.Gone(lost);
+    if (!status.ok() && absl::IsAborted(status) && books.Take(pointer, &lost)) books.Gone(lost);
     return status;
   };
   ContextDoor* const door = owner == nullptr ? nullptr : owner->door();

@@ -213,13 +213,13 @@ absl::StatusOr<uint32_t> Runtime::Enlist(Gpu* gpu) {
 void Runtime::Strike(uint32_t number) { open_[number].store(nullptr); }
 
 VirtualDevice* Runtime::FindOwner(uint32_t owner) const {
-  if (owner == kNobody) return nullptr;
+  if (owner == books::kNobody) return nullptr;  // a program's that knows nothing of gpushare
   const Gpu* const gpu = open_[owner >> kSlotBits].load(std::memory_order_acquire);
   return gpu->InSlot(owner & ((1u << kSlotBits) - 1));
 }
 
 void Runtime::Credited(uint32_t owner) const {
-  if (VirtualDevice* const device = FindOwner(owner)) device->Credited();
+  FindOwner(owner)->Credited();
 }
 
 void Runtime::Close() {

@@ -73,7 +73,6 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   books::Books& books() const { return *books_; }
   // The books tell the owner of what is credited by a number: of its GPU here, and its slot there.
   static constexpr int kSlotBits = 20;
-  static constexpr uint32_t kNobody = 0;  // of what a program takes that knows nothing of gpushare
   VirtualDevice* FindOwner(uint32_t owner) const;  // which has memory; null: nobody
   // A number for `gpu`, for as long as it is open. ResourceExhausted: so many are.
   absl::StatusOr<uint32_t> Enlist(Gpu* gpu);
