@@ -34,8 +34,7 @@
 #include "driver/table.h"
 #include "gate/engine.h"
 #include "gate/footprint.h"
-#include "gate/graph_copies.h"
-#include "gate/graph_kernels.h"
+#include "gate/graphs.h"
 #include "gate/work_keys.h"
 #include "work/outermost.h"
 #include "work/payer.h"
@@ -49,8 +48,8 @@ enum class NullStream { kLegacy, kPerThread };
 
 class Calls {
  public:
-  // `driver` outlives it.
-  explicit Calls(const driver::Driver& driver);
+  // `driver` and `graphs` outlive it. Null: it has what it knows of graphs for itself.
+  explicit Calls(const driver::Driver& driver, gate::Graphs* graphs = nullptr);
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
@@ -103,7 +102,7 @@ class Calls {
   void GraphCopyChanged(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& copy);
   void GraphChildChanged(CUgraphExec exec, CUgraphNode node, CUgraph child);
   void GraphNodeEnabled(CUgraphExec exec, CUgraphNode node, bool enabled) {
-    graph_copies_.SetEnabled(exec, node, enabled);
+    graphs_.NodeEnabled(exec, node, enabled);
   }
   CUresult GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream);
   // The same by another way to the driver, such as the books'.
@@ -112,7 +111,7 @@ class Calls {
   // After every call that changes an executable: its next launches are measured anew. All of its kernels are taken to be of the
   // footprint `changed` from now on, and of what they were before if that is more: how wide those were whose place they took
   // nobody knows any more. 1: nothing is known of them.
-  void GraphChanged(CUgraphExec exec, float changed = 1);
+  void GraphChanged(CUgraphExec exec, float changed = 1) { graphs_.Changed(exec, changed); }
   float KernelFootprint(const driver::GraphKernel& kernel) {
     return KernelFootprint(gate::KernelKey(kernel.function, kernel.shape), kernel.function,
                            kernel.shape);
@@ -121,10 +120,8 @@ class Calls {
   CUresult GraphExecDestroy(CUgraphExec exec);
   // Before it is destroyed by another way.
   void GraphDestroyed(CUgraphExec exec) {
-    NewVersion(exec);
     spread_.Put(exec, {});
-    graph_kernels_.Put(exec, {});
-    graph_copies_.Put(exec, {});
+    graphs_.Ended(exec);
   }
 
   // -- Lines of bytes (copies.cc) --
@@ -352,8 +349,6 @@ class Calls {
     return null == NullStream::kLegacy ? legacy : per_thread;
   }
 
-  std::atomic<uint32_t>& VersionOf(CUgraphExec exec);
-  void NewVersion(CUgraphExec exec);
   void GraphIs(CUgraphExec exec, CUgraph graph, bool updated);
   CUresult LaunchOfOld(const Payer& payer, CUfunction function, int width, int height,
                        CUstream stream, absl::FunctionRef<CUresult()> call);
@@ -368,10 +363,8 @@ class Calls {
   Streams streams_;
   gate::FootprintCache footprints_;
   std::array<std::atomic<int>, Gates::kDevices> sm_counts_{};
-  std::array<std::atomic<uint32_t>, 1024> graph_versions_{};
-  gate::GraphParts graph_parts_;
-  gate::GraphKernels graph_kernels_;
-  gate::GraphCopies graph_copies_;
+  const std::unique_ptr<gate::Graphs> own_graphs_;  // null: another's
+  gate::Graphs& graphs_;
   Spread spread_;
 };
 

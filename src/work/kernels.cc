@@ -5,8 +5,13 @@
 
 namespace gpushare::work {
 
-Calls::Calls(const driver::Driver& driver)
-    : opened_(driver), driver_(driver.table()), streams_(driver), spread_(driver) {}
+Calls::Calls(const driver::Driver& driver, gate::Graphs* graphs)
+    : opened_(driver),
+      driver_(driver.table()),
+      streams_(driver),
+      own_graphs_(graphs == nullptr ? std::make_unique<gate::Graphs>() : nullptr),
+      graphs_(graphs == nullptr ? *own_graphs_ : *graphs),
+      spread_(driver) {}
 
 int Calls::SmCount() {
   CUdevice device = 0;

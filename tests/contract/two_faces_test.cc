@@ -17,6 +17,7 @@
 #include "gpushare/allocator.h"
 #include "gpushare/gpu.h"
 #include "gpushare/runtime.h"
+#include "gpushare/stream.h"
 #include "gpushare/tenant.h"
 #include "gpushare/virtual_device.h"
 #include "shim/attach_abi.h"
@@ -157,6 +158,23 @@ TEST_F(TwoFaces, WhatLiesIdleInTheProgramsPoolsIsTheSdksAsWell) {
   const Allocator memory = Must(Allocator::Create(*share_));
   const auto got = memory.Allocate(MiB(60));
   EXPECT_TRUE(got.ok()) << got.status();
+}
+
+// What a graph of the SDK's copies is known where the program launches it.
+TEST_F(TwoFaces, AGraphOfTheSdksIsKnownToTheProgramsCalls) {
+  const Allocator memory = Must(Allocator::Create(*share_));
+  const Stream stream = Must(Stream::Create(*share_));
+  const Allocation there = Must(memory.Allocate(MiB(1)));
+  const std::vector<uint8_t> host(MiB(1).count());
+  ASSERT_TRUE(stream.BeginCapture().ok());
+  ASSERT_TRUE(stream.CopyToDeviceAsync(there.pointer(), host.data(), MiB(1)).ok());
+  const Graph graph = Must(stream.EndCapture());
+  const auto launch = Hook<CUresult(CUgraphExec, CUstream)>("cuGraphLaunch");
+  const auto synchronize = Hook<CUresult()>("cuCtxSynchronize");
+  const Bytes before = Must(share_->stats()).h2d.bytes;
+  EXPECT_CU(launch(graph.native(), nullptr));
+  EXPECT_CU(synchronize());
+  EXPECT_EQ(Must(share_->stats()).h2d.bytes, before + MiB(1));
 }
 
 // Who may wait comes behind those who do, whichever face they came by.

@@ -37,10 +37,7 @@
 #include "driver/driver.h"
 #include "gate/engine.h"
 #include "gate/footprint.h"
-#include "gate/graph_copies.h"
-#include "gate/graph_kernels.h"
 #include "gate/watchdog.h"
-#include "gate/work_keys.h"
 #include "gpushare/c/gpushare.h"
 #include "quota/ledger.h"
 #include "quota/loans.h"
@@ -89,9 +86,6 @@ class Gpu final : private quota::Source, private quota::Holder {
   // What the books know the virtual device in a slot by.
   uint32_t OwnerIn(uint32_t slot) const { return number_ << Runtime::kSlotBits | slot; }
   gate::FootprintCache& footprints() { return footprints_; }
-  gate::GraphParts& graph_parts() { return graph_parts_; }
-  gate::GraphKernels& graph_kernels() { return graph_kernels_; }
-  gate::GraphCopies& graph_copies() { return graph_copies_; }
   const gpushare_scheduler_options& scheduler() const { return scheduler_; }
   // InvalidArgument unless what `options` gives is what is in force.
   absl::Status CheckSame(const gpushare_scheduler_options& options) const;
@@ -241,9 +235,6 @@ class Gpu final : private quota::Source, private quota::Holder {
   quota::PointerTable pooled_;
   std::atomic<bool> has_driver_pools_{false};
   gate::FootprintCache footprints_;
-  gate::GraphParts graph_parts_;
-  gate::GraphKernels graph_kernels_;
-  gate::GraphCopies graph_copies_;
   quota::LoanBook loans_;  // outlives the accounts
   std::unique_ptr<quota::Account> unpromised_;
   std::atomic<uint64_t> apart_{

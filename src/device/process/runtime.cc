@@ -18,6 +18,7 @@
 #include "device/process/tenant.h"
 #include "device/share/virtual_device.h"
 #include "device/watch/trace.h"
+#include "gate/graphs.h"
 #include "spec/spec.h"
 #include "spec/text.h"
 
@@ -196,7 +197,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Open(const gpushare_runtime_op
   return runtime;
 }
 
-Runtime::Runtime() = default;
+Runtime::Runtime() : graphs_(std::make_unique<gate::Graphs>()) {}
 Runtime::~Runtime() = default;
 
 // ---- Whose memory was credited ----
@@ -218,9 +219,7 @@ VirtualDevice* Runtime::FindOwner(uint32_t owner) const {
   return gpu->InSlot(owner & ((1u << kSlotBits) - 1));
 }
 
-void Runtime::Credited(uint32_t owner) const {
-  FindOwner(owner)->Credited();
-}
+void Runtime::Credited(uint32_t owner) const { FindOwner(owner)->Credited(); }
 
 void Runtime::Close() {
   if (of_process_) return;

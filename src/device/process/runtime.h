@@ -27,6 +27,10 @@
 #include "driver/driver.h"
 #include "gpushare/c/gpushare.h"
 
+namespace gpushare::gate {
+class Graphs;
+}  // namespace gpushare::gate
+
 namespace gpushare::books {
 class Books;
 struct Options;
@@ -71,6 +75,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   base::Clock& clock() const { return driver_->clock(); }
   // The memory that is charged in this process, by whichever face it was asked for.
   books::Books& books() const { return *books_; }
+  // The same of graphs: whichever face made one, either may change and launch it.
+  gate::Graphs& graphs() const { return *graphs_; }
   // The books tell the owner of what is credited by a number: of its GPU here, and its slot there.
   static constexpr int kSlotBits = 20;
   VirtualDevice* FindOwner(uint32_t owner) const;  // which has memory; null: nobody
@@ -142,6 +148,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   static constexpr size_t kMostOpen = size_t{1} << 10;
   std::array<std::atomic<Gpu*>, kMostOpen> open_{};  // by number; 0 is nobody's
   std::unique_ptr<books::Books> books_;
+  const std::unique_ptr<gate::Graphs> graphs_;
   int gpu_count_ = 0;
   std::optional<uint64_t> reserve_;
   const char* reserve_source_ = "";  // which setting gave it

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "device/process/runtime.h"
 #include "device/stream/stream.h"
+#include "gate/graphs.h"
 
 namespace gpushare::device {
 
@@ -66,23 +68,15 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
   const Captured captured{driver, graph};
   const std::shared_ptr<Graph> made(new Graph(std::move(device)));
   driver::GraphContents contents = driver.ContentsOf(graph);
-  const auto footprint_of = [&gpu](const driver::GraphKernel& kernel) {
-    float footprint = 1;  // where the driver does not say
-    static_cast<void>(gpu.FindFootprint(
-        kernel.function, kernel.shape, gate::KernelKey(kernel.function, kernel.shape), &footprint));
-    return footprint;
-  };
-  const gate::GraphParts::Parts parts = {contents.commands,
-                                         gate::GraphFootprint(contents, footprint_of)};
   const driver::Result result = driver.Instantiate(&made->native_, graph);
   if (result == driver::Result::kSuccess) {
-    gpu.graph_parts().Put(made->native_, parts);
-    try {
-      gpu.graph_kernels().Put(made->native_, gate::KernelsOf(contents, footprint_of));
-    } catch (const std::bad_alloc&) {
-      // They count as equally long; the graph is there all the same.
-    }
-    gpu.graph_copies().Put(made->native_, std::move(contents.copies));
+    const auto footprint = [&gpu](const driver::GraphKernel& kernel) {
+      float known = 1;  // where the driver does not say
+      static_cast<void>(gpu.FindFootprint(kernel.function, kernel.shape,
+                                          gate::KernelKey(kernel.function, kernel.shape), &known));
+      return known;
+    };
+    gpu.runtime()->graphs().Instantiated(made->native_, std::move(contents), footprint);
   }
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuGraphInstantiate"));
   return made;
@@ -91,8 +85,7 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
 Graph::~Graph() {
   if (native_ == nullptr) return;
   const ContextScope current(device_->site());
-  device_->gpu().graph_kernels().Put(native_, {});
-  device_->gpu().graph_copies().Put(native_, {});
+  device_->gpu().runtime()->graphs().Ended(native_);
   static_cast<void>(device_->gpu().driver().DestroyGraphExec(native_));
 }
 

@@ -11,6 +11,7 @@
 #include "device/stream/stream_end.h"
 #include "device/stream/stream_order.h"
 #include "driver/relaxed_capture.h"
+#include "gate/graphs.h"
 #include "gate/lane.h"
 #include "gate/work_keys.h"
 #include "gpushare/c/gpushare.h"
@@ -319,27 +320,26 @@ absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape
 
 absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {
   if (graph == nullptr) return absl::InvalidArgumentError("launch: the graph is null");
-  gate::Work work;
-  work.key = gate::GraphKey(graph);
-  const gate::GraphParts::Parts parts = gpu_.graph_parts().Find(graph);
-  work.parts = parts.commands;
-  work.footprint = parts.footprint * sms_ratio_;
-  work.kind = gate::Work::Kind::kGraph;
-  work.kernels = &gpu_.graph_kernels();
-  work.executable = graph;
+  const char* const name = "cuGraphLaunch";
+  const auto call = [&](int) { return gpu_.driver().LaunchGraph(graph, native_); };
+  // Of a capture it becomes a part: what it costs and copies, that graph does.
+  GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
+  if (capturing) return driver::ToStatus(InContext([&] { return call(0); }), name);
+  gate::Graphs& graphs = gpu_.runtime()->graphs();
   const auto launch = [&](int64_t timeout) {
-    return Submit(work, timeout, "cuGraphLaunch",
-                  [&](int) { return gpu_.driver().LaunchGraph(graph, native_); });
+    // What a lease covers is not measured, and leaves the next launch the first of its version.
+    gate::Work work;
+    if (leases_.load(std::memory_order_relaxed) == 0) work = graphs.NextLaunch(graph);
+    work.footprint *= sms_ratio_;
+    return Submit(work, timeout, name, call);
   };
-  const gate::CopyBytes bytes = gpu_.graph_copies().Find(graph);
+  const gate::CopyBytes bytes = graphs.CopiesOf(graph);
   return bytes.any() ? Crossing(bytes, timeout_ns, launch) : launch(timeout_ns);
 }
 
-// What is captured into another graph crosses when that is launched.
 absl::Status Stream::Crossing(const gate::CopyBytes& bytes, int64_t timeout_ns,
                               absl::FunctionRef<absl::Status(int64_t)> launch) {
-  GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
-  if (capturing || timeout_ns < 0) return launch(timeout_ns);
+  if (timeout_ns < 0) return launch(timeout_ns);
   gate::Gate& gate = device_->gate();
   const Time deadline = Deadline(timeout_ns);
   gate::CopyDirection held = gate::CopyDirection::kHostToDevice;

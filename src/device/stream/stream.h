@@ -23,7 +23,7 @@
 #include "device/share/virtual_device.h"
 #include "driver/driver.h"
 #include "gate/engine.h"
-#include "gate/graph_copies.h"
+#include "gate/host_copy.h"
 #include "gate/lane.h"
 
 namespace gpushare::device {

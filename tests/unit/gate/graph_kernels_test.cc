@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
+
+#include "gate/graphs.h"
 
 namespace gpushare::gate {
 namespace {
@@ -140,6 +143,36 @@ TEST_F(PartsOfTest, AreNoneWhereTheirSumIsNotTheGraphs) {
   EXPECT_FALSE(PartsOf(*costs_, kernels, 130e3f).empty());
   EXPECT_TRUE(PartsOf(*costs_, kernels, 0).empty());
   EXPECT_TRUE(PartsOf(*costs_, {}, 100e3f).empty());
+}
+
+// The driver gives handles out again: what was measured of the one before is taken until the next has been, and no longer.
+TEST(Graphs, OneInThePlaceOfAnotherIsAnotherWorkThatIsLikeIt) {
+  Graphs graphs;
+  const int place = 0;
+  const auto width = [](const driver::GraphKernel&) { return 0.5f; };
+  const auto instantiate = [&](uint32_t commands) {
+    driver::GraphContents contents;
+    contents.commands = commands;
+    contents.kernels.resize(commands);
+    contents.copies = {{.to_device = 100}};
+    graphs.Instantiated(&place, std::move(contents), width);
+  };
+  instantiate(3);
+  const Work first = graphs.NextLaunch(&place);
+  EXPECT_EQ(first.parts, 3u);
+  EXPECT_NEAR(first.footprint, 0.5f, 1e-3f);
+  EXPECT_EQ(graphs.NextLaunch(&place).key, first.key);
+  EXPECT_EQ(graphs.CopiesOf(&place).to_device, 100u);
+  graphs.Ended(&place);
+  EXPECT_FALSE(graphs.CopiesOf(&place).any());
+  instantiate(1);
+  const Work next = graphs.NextLaunch(&place);
+  EXPECT_NE(next.key, first.key);
+  EXPECT_EQ(next.like, first.key);
+  EXPECT_EQ(next.parts, 1u);
+  graphs.Changed(&place, 1);
+  EXPECT_EQ(graphs.NextLaunch(&place).like, next.key);
+  EXPECT_EQ(graphs.NextLaunch(&place).footprint, 1);
 }
 
 }  // namespace
