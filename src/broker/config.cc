@@ -206,6 +206,31 @@ absl::Status ReadReclaim(const YamlReader& in, const YamlNode& map, const std::s
                    }}});
 }
 
+absl::Status ReadSlice(const YamlReader& in, const YamlNode& value, const std::string& place,
+                       Nanos* slice) {
+  std::string text;
+  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, "a time, as in 4ms", &text));
+  absl::Duration parsed;
+  if (!absl::ParseDuration(text, &parsed) || parsed < absl::Microseconds(500) ||
+      parsed > absl::Milliseconds(100)) {
+    return in.Wrong(value, place, "allowed: 500us to 100ms, as in 4ms");
+  }
+  *slice = absl::ToChronoNanoseconds(parsed);
+  return absl::OkStatus();
+}
+
+absl::Status ReadFloor(const YamlReader& in, const YamlNode& value, const std::string& place,
+                       double* floor) {
+  std::string text;
+  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, "a part of the device's time, as in 5%", &text));
+  const absl::StatusOr<double> part = spec::ParseShare(text);
+  if (!part.ok() || *part < 0 || *part > 0.5) {
+    return in.Wrong(value, place, "allowed: 0% to 50%, as in 5%");
+  }
+  *floor = *part;
+  return absl::OkStatus();
+}
+
 // What a tenant is promised of a GPU, as far as that is known without the GPU.
 struct Promise {
   double guarantee = 0;
@@ -332,6 +357,14 @@ class ConfigReader {
           [this](const YamlNode& value, const std::string& place) {
             return ReadReclaim(in_, value, place, &config_);
           }},
+         {"slice",
+          [this](
+              const YamlNode& value,
+              const std::string& place) { return ReadSlice(in_, value, place, &config_.slice); }},
+         {"floor",
+          [this](
+              const YamlNode& value,
+              const std::string& place) { return ReadFloor(in_, value, place, &config_.floor); }},
          {"tenants", [this](const YamlNode& value, const std::string& place) {
             return ReadTenants(value, place);
           }}});

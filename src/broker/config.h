@@ -54,6 +54,9 @@ struct Config {
   // ServiceOptions::teardown) and NVML, where it says, does not name it any more, or after `most`.
   std::optional<Nanos> reclaim_after;
   Nanos reclaim_most = Seconds(10);
+  // How much device time a process is granted at once, and which part of it those below a high priority keep beside it.
+  Nanos slice = Millis(4);
+  double floor = 0;
   bool operator==(const Config&) const = default;
 };
 

@@ -7,7 +7,7 @@
 //
 //   Pauses pauses;
 //   pauses.Add(Micros(500));             // one is over, and was so long
-//   arbiter.SetHighGrace(pauses.grace());
+//   options.high_grace = pauses.grace();   // of the arbiter
 //
 // Pure: no clock.
 #ifndef GPUSHARE_BROKER_PAUSES_H_

@@ -36,6 +36,7 @@ Registry::Gpu& Registry::AddGpu(const GpuInfo& info) {
   gpu->pool.before_told = [this] {
     if (keep_) keep_();
   };
+  gpu->time.Configure({.slice = config_.slice, .floor = config_.floor});
   return *(gpus_[info.uuid] = std::move(gpu));
 }
 

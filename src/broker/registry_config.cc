@@ -58,7 +58,10 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
   }
   // From here on nothing fails.
   config_ = config;
-  for (const auto& [uuid, gpu] : gpus_) gpu->SetCapacity(CapacityOf(gpu->info, config), changed);
+  for (const auto& [uuid, gpu] : gpus_) {
+    gpu->SetCapacity(CapacityOf(gpu->info, config), changed);
+    gpu->time.Configure({.slice = config.slice, .floor = config.floor});
+  }
   for (const TenantConfig& entry : config.tenants) {
     std::unique_ptr<Tenant>& tenant = tenants_[entry.name];
     if (tenant == nullptr) tenant = std::make_unique<Tenant>();

@@ -15,21 +15,22 @@ constexpr int64_t kMostStep = 60'000'000'000;
 // What a process says of itself may be any debt: it is not remembered beyond that without a process.
 constexpr Nanos kMostOwed = Seconds(24 * 3600);
 
-sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options) {
+sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options,
+                                       const TimeBook::Settings& settings) {
   sched::ArbiterOptions made;
   made.window = options.overlap;
   made.low_window = options.overlap / 4;
   made.high_band_window = options.overlap;
   made.min_commands = made.high_band_min_commands = 0;
   // What a cap that is used up lets go again with, too.
-  made.grant = made.lone_grant = made.high_grant = options.quantum;
+  made.grant = made.lone_grant = made.high_grant = settings.slice;
   made.grant_commands = 1;
-  made.slack = 2 * options.quantum;
+  made.slack = 2 * settings.slice;
   made.active_grace = Millis(2);
   made.anticipation = Micros(200);
   made.high_grace = Pauses().grace();
   made.idle_budget_depth = Millis(4);
-  made.high_waits = options.quantum;
+  made.high_waits = settings.slice;
   made.high_waits_foreseen = options.believed;
   return made;
 }
@@ -48,12 +49,6 @@ int64_t Step(const std::atomic<int64_t>& counter, int64_t before) {
   return now <= before || before >= kMostCounted ? 0 : std::min(now - before, kMostStep);
 }
 
-// Of what is charged to it, what it says is in flight.
-int64_t ChargedInFlight(const TimeBook::Member& member) {
-  return std::clamp<int64_t>(member.seat->usage->time_in_flight_ns.load(kRelaxed), 0,
-                             member.charged_ns);
-}
-
 // Its process does not know when what it has in flight ends.
 bool IsGuess(const TimeBook::Member& member) {
   return member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess;
@@ -62,7 +57,15 @@ bool IsGuess(const TimeBook::Member& member) {
 }  // namespace
 
 TimeBook::TimeBook(const Options& options)
-    : options_(options), arbiter_(ArbiterOptionsOf(options)) {}
+    : options_(options), arbiter_(ArbiterOptionsOf(options, settings_)) {}
+
+void TimeBook::Configure(const Settings& settings) {
+  settings_ = settings;
+  floor_.SetPart(settings.floor);
+  sched::ArbiterOptions options = ArbiterOptionsOf(options_, settings);
+  options.high_grace = pauses_.grace();
+  arbiter_.SetOptions(options);
+}
 
 TimeBook::Tenant* TimeBook::AddTenant(const sched::TenantLimits& limits, Time now,
                                       Collective* collective) {
@@ -164,6 +167,11 @@ void TimeBook::Leave(Member* member, Time now, Changed& changed) {
 
 // ---- What a member says
 
+int64_t TimeBook::ChargedInFlight(const Member& member) {
+  return std::clamp<int64_t>(member.seat->usage->time_in_flight_ns.load(kRelaxed), 0,
+                             member.charged_ns);
+}
+
 void TimeBook::Extend(Member& member, int64_t ns, Changed& changed) {
   member.granted_ns += ns;
   member.seat->limits->time_granted_ns.store(member.granted_ns, std::memory_order_release);
@@ -182,6 +190,7 @@ void TimeBook::Settle(Member& member, int64_t used, Time now, Time ended) {
   member.untrue_ns = std::max<int64_t>(0, member.untrue_ns - used);
   member.tenant->used_ns += used;
   member.tenant->used_at = now;
+  if (member.tenant->limits.band != sched::Band::kHigh) used_below_ns_ += used;
 }
 
 // What it is charged beyond `ns` is the tenant's again.
@@ -219,7 +228,7 @@ void TimeBook::CountHeld(Member& member, int64_t used, Time now) {
 // When it has nothing in flight any more: what a long command took is heard at its end.
 void TimeBook::ChargeHeld(Member& member, Time now) {
   int64_t& unused = member.tenant->unused_ns;
-  const int64_t more = unused - 2 * options_.quantum.count();
+  const int64_t more = unused - 2 * settings_.slice.count();
   if (more <= 0) return;
   unused -= more;
   arbiter_.Settle(member.tenant->id, member.phase, Nanos(0), Nanos(more), 0, now);
@@ -308,7 +317,7 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
     const int64_t wanted = usage.time_wanted_ns.load();
     // Who has asked stays in line: it may not say so again. Grants are not hoarded.
     const int64_t hoarded = member.charged_ns - member.ahead_ns;
-    return wanted > 0 && hoarded < options_.most_charged * options_.quantum.count() &&
+    return wanted > 0 && hoarded < options_.most_charged * settings_.slice.count() &&
            (member.waiting || left <= 0 || left < std::max(std::min(wanted, grant), grant / 2));
   };
   SetWaiting(member, wants(), now);
@@ -320,10 +329,15 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
 void TimeBook::ReadBypass(Member& member, Time now) {
   Tenant& tenant = *member.tenant;
   const ipc::UsagePage& usage = *member.seat->usage;
-  const int64_t in_flight = std::clamp<int64_t>(
-      usage.time_in_flight_ns.load(std::memory_order_acquire), 0, kMostBypassing);
+  int64_t in_flight = std::clamp<int64_t>(usage.time_in_flight_ns.load(std::memory_order_acquire),
+                                          0, kMostBypassing);
   const int64_t used = Step(usage.time_used_ns, member.used_ns);
   member.bypassed_ns += used;
+  if (member.held && !tenant.suspended && (!turn_ || turn_->over)) {
+    // What it was kept from is about to begin.
+    if (!turn_ && (in_flight > 0 || used > 0)) member.held = false;
+    in_flight = std::max(in_flight, std::min(usage.time_wanted_ns.load(kRelaxed), kMostBypassing));
+  }
   if (const int64_t more = used + in_flight - member.charged_ns; more > 0) {
     member.phase = arbiter_.Charge(tenant.id, Nanos(more), now);
     member.charged_ns += more;
@@ -344,7 +358,9 @@ void TimeBook::LearnPause(Time now) {
   });
   if (std::exchange(bypassing_, bypassing) || !bypassing || bypassed_until_ == Time{}) return;
   pauses_.Add(now - bypassed_until_);
-  arbiter_.SetHighGrace(pauses_.grace());
+  sched::ArbiterOptions options = arbiter_.options();
+  options.high_grace = pauses_.grace();
+  arbiter_.SetOptions(options);
 }
 
 void TimeBook::Lapse(Member& member, Time now) {
@@ -367,7 +383,7 @@ void TimeBook::Ask(Tenant& tenant, Time now) {
   const bool wants = !tenant.line.empty() && !tenant.suspended && !tenant.held;
   if (wants == tenant.blocked) return;
   if (wants) {
-    arbiter_.Block(tenant.id, options_.quantum, false, now);
+    arbiter_.Block(tenant.id, settings_.slice, false, now);
   } else {
     arbiter_.Unblock(tenant.id, now);
   }
@@ -410,6 +426,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
     }
   }
   LearnPause(now);
+  const Time turn = TakeFloorTurn(now, changed);
   bool waits = false;
   Time passes = kNever;
   for (Tenant& tenant : tenants_) {
@@ -455,11 +472,11 @@ Time TimeBook::Look(Time now, Changed& changed) {
   // One that its cap has let go waits for what is in flight: that shows when these have read that they are closed, and
   // then by a look alone.
   if (arbiter_.Draining()) next = std::min(next, now + (begins ? options_.overlap : options_.look));
-  next = std::min(next, passes);
+  next = std::min({next, passes, turn});
   next = std::max(next, now + options_.overlap / 2);  // whatever pages say
   if (!waits) return next;
   // The clock says when a grant is nearly used up. Where what it says has not come true, the pages will tell.
-  return next - now <= options_.quantum ? next : now + options_.look;
+  return next - now <= settings_.slice ? next : now + options_.look;
 }
 
 const char* TimeBook::CheckInvariants() const {

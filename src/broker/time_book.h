@@ -24,6 +24,7 @@
 
 #include "base/time.h"
 #include "broker/collective.h"
+#include "broker/floor.h"
 #include "broker/pauses.h"
 #include "broker/seat.h"
 #include "broker/wait_histogram.h"
@@ -33,8 +34,12 @@ namespace gpushare::broker {
 
 class TimeBook {
  public:
+  // What an operator may change.
+  struct Settings {
+    Nanos slice = Millis(4);  // a grant
+    double floor = 0;         // part of the device that those below a high priority keep beside it
+  };
   struct Options {
-    Nanos quantum = Millis(4);   // a grant
     Nanos overlap = Micros(20);  // the next is given when so much of the last is left
     Nanos look = Micros(250);    // while somebody waits, pages are read so often
     int most_charged = 4;        // grants that a process may have had and not reported as used
@@ -60,6 +65,7 @@ class TimeBook {
     bool waiting = false;     // in its tenant's line
     bool closed = false;      // somebody of a higher priority has the device
     bool in_the_way = false;  // at the last look it had the device, and others waited
+    bool held = false;        // of one that bypasses: it was, and what it wants is to begin
     Time waits_since{};
     Time until{};      // when what it was granted should have been used
     Time looked_at{};  // last
@@ -86,6 +92,8 @@ class TimeBook {
 
   TimeBook() : TimeBook(Options()) {}
   explicit TimeBook(const Options& options);
+
+  void Configure(const Settings& settings);
 
   // Addresses are stable. A tenant is removed when it has no members.
   // `collective`: of the same tenant's on all GPUs; lives longer.
@@ -115,6 +123,8 @@ class TimeBook {
   void ChargeAhead(Member& member, int64_t in_flight, Time now);
   void CountHeld(Member& member, int64_t used, Time now);
   void ChargeHeld(Member& member, Time now);
+  // Of what is charged to it, what it says is in flight.
+  static int64_t ChargedInFlight(const Member& member);
   std::optional<int64_t> Left(const Member& member, Time now) const;
   void Foresee(Time now);
   Time HighDone(Time now) const;
@@ -123,6 +133,9 @@ class TimeBook {
   void Read(Member& member, Time now, Changed& changed);
   void ReadBypass(Member& member, Time now);
   void LearnPause(Time now);
+  // The floor's turn: begins it, goes on with it, ends it. Answers when to look again.
+  Time TakeFloorTurn(Time now, Changed& changed);
+  void HoldHigh(bool held, Changed& changed);
   void Ask(Tenant& tenant, Time now);
   void Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed);
   std::optional<bool> LateInFlight(const Member& member, Time now) const;
@@ -142,7 +155,17 @@ class TimeBook {
   }
 
   const Options options_;
+  Settings settings_;
   sched::Arbiter arbiter_;
+  Floor floor_;
+  int64_t used_below_ns_ = 0;  // since the last look, of those who are not of high priority
+  struct Turn {
+    Time since{};
+    Time until{};         // at the latest
+    int64_t used_ns = 0;  // of it
+    bool over = false;    // nothing more begins; what has is waited for
+  };
+  std::optional<Turn> turn_;  // of the floor
   std::list<Tenant> tenants_;
   std::map<sched::TenantId, Tenant*> by_id_;
   std::list<Member> members_;

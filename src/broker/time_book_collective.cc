@@ -45,7 +45,7 @@ void TimeBook::Say(Tenant& tenant, Time now) {
     const Nanos tokens = arbiter_.View(tenant.id).cap_tokens;
     // As the arbiter has it: what is used up is worth a grant before it lets go.
     const Nanos enough =
-        tenant.side->in_debt ? std::min(options_.quantum, tenant.limits.cap_depth / 2) : Nanos(0);
+        tenant.side->in_debt ? std::min(settings_.slice, tenant.limits.cap_depth / 2) : Nanos(0);
     in_debt = tokens <= enough;
   }
   tenant.collective->Say(*tenant.side, HasInFlight(tenant, /*late=*/true, now), in_debt, now);
@@ -67,7 +67,7 @@ Time TimeBook::PassHeld(Tenant& tenant, Time now, Changed& changed) {
   // What others wait for is to be over before much else has begun.
   Member& member = *tenant.line.front();
   const int64_t wanted = member.seat->usage->time_wanted_ns.load(kRelaxed);
-  const Nanos amount = std::clamp(Nanos(wanted), kLeastPassed, options_.quantum);
+  const Nanos amount = std::clamp(Nanos(wanted), kLeastPassed, settings_.slice);
   const sched::Phase phase = arbiter_.Charge(tenant.id, amount, now);
   tenant.collective->Passed(amount, now);
   tenant.passing = true;

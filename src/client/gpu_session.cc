@@ -49,6 +49,7 @@ TimeShare::Limits GpuSession::ReadLimits(const ipc::LimitsPage& page) {
           .bypass = (flags & ipc::LimitsPage::kBypass) != 0,
           .in_line = (flags & ipc::LimitsPage::kInLine) != 0,
           .below = (flags & ipc::LimitsPage::kBelow) != 0,
+          .held = (flags & ipc::LimitsPage::kHeld) != 0,
           .granted = Nanos(page.time_granted_ns.load(std::memory_order_acquire)),
           .grant = Nanos(page.grant_ns.load(std::memory_order_relaxed)),
           .guarantee_ppm = page.guarantee_ppm.load(std::memory_order_relaxed)};

@@ -126,14 +126,15 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
       std::clamp(std::min(report.wanted, Bounded(limits.grant)), Nanos(1), lost_ ? kDepth : kMost);
   told.answer.bounded = !limits.bypass;
   told.answer.below = limits.below && !lost_;
-  if (limits.suspended) {
+  const bool held = limits.held && !lost_;
+  if (limits.suspended || held) {
     told.answer.open = false;
   } else if (limits.bypass) {
     told.answer.open = !lost_ || goes_on_;
   } else {
     told.answer.open = balance >= enough && (lost_ || !limits.closed);
   }
-  told.answer.revoke = limits.suspended || (limits.closed && !limits.bypass && !lost_);
+  told.answer.revoke = limits.suspended || held || (limits.closed && !limits.bypass && !lost_);
   if (!told.answer.open && lost_ && goes_on_ && !limits.suspended && limits.guarantee_ppm > 0) {
     told.answer.look_by =
         After(now, FlowsIn(std::max(kPiece, enough) - balance, limits.guarantee_ppm));

@@ -32,6 +32,7 @@ class TimeShare {
     bool closed = false, suspended = false, bypass = false;
     bool in_line = false;  // the broker knows that a grant is wanted
     bool below = false;    // somebody of a higher priority is on the GPU
+    bool held = false;     // those below have their turn
     Nanos granted{0}, grant{0};
     uint32_t guarantee_ppm = 0;
     bool operator==(const Limits&) const = default;

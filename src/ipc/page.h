@@ -39,6 +39,7 @@ struct LimitsPage {
     kDraining = 8,   // no new memory
     kInLine = 16,    // the broker knows that a grant is wanted; the process need not ring again
     kBelow = 32,     // a tenant of higher priority is on the GPU: keep little work in flight
+    kHeld = 64,      // the tenants below have their turn: admit no work, whatever the priority
   };
 
   uint32_t magic = kLimitsMagic;

@@ -320,7 +320,17 @@ void Arbiter::SetWakeLatency(Nanos least) {
   state_->wake_latency = std::clamp(least, Nanos(0), state_->options.high_grace);
 }
 
-void Arbiter::SetHighGrace(Nanos grace) { state_->options.high_grace = std::max(grace, Nanos(0)); }
+const ArbiterOptions& Arbiter::options() const { return state_->options; }
+
+void Arbiter::SetOptions(const ArbiterOptions& options) {
+  const ArbiterOptions before = std::exchange(state_->options, options);
+  if (before.grant == options.grant) return;
+  for (TenantState& tenant : state_->tenants) {
+    if (tenant.live && tenant.grant == before.grant) tenant.grant = options.grant;
+  }
+}
+
+void Arbiter::HoldHighBand(bool held) { state_->high_held = held; }
 
 void Arbiter::SetBelow(bool below) { state_->below = below; }
 

@@ -160,8 +160,11 @@ class Arbiter {
   // one has closed is opened to it so much before the grace ends, and what it launches comes when that is over. What the
   // high band begins meanwhile takes the grant back.
   void SetWakeLatency(Nanos least);
-  // How long lower bands stay closed after the high one's last command, from now on (options.high_grace until then).
-  void SetHighGrace(Nanos grace);
+  // Others from now on. The grants of tenants that have one of their own (SetGrant) stay.
+  const ArbiterOptions& options() const;
+  void SetOptions(const ArbiterOptions& options);
+  // While it is held back by whoever runs it, the high band does not count: the others have the device.
+  void HoldHighBand(bool held);
   // Whether somebody else has a high band on this device: the bands of this arbiter have the window beside one then.
   void SetBelow(bool below);
   // The unspent rest of a grant comes back.

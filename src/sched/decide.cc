@@ -174,7 +174,7 @@ State::Choice State::Choose(Beside* beside) {
   }
 
   // The high band is not asked to wait, except by its cap.
-  if (PickFrom(bands[0], &choice.tenant, &choice.phase)) {
+  if (!high_held && PickFrom(bands[0], &choice.tenant, &choice.phase)) {
     Time until;
     draining = WaitsForOthers(at(choice.tenant), &until);
     choice.admit = !draining;

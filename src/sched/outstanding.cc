@@ -107,7 +107,7 @@ Time State::Drops(Nanos level) const {
 bool State::HighBusy(Time* until, Time when) const {
   const BandState& high = bands[0];
   *until = when;
-  if (high.registered == 0 || !high_seen) return false;
+  if (high.registered == 0 || !high_seen || high_held) return false;
   // A pause of one that its cap holds is no pause: it begins nothing until that lets it go. Of another, which is not, the
   // last sign of life may be.
   const bool held_by_cap = high.active > 0 && high.active == high.registered &&

@@ -269,6 +269,7 @@ struct Arbiter::State {
   Time high_last{};             // last sign of life of the high band
   Nanos wake_latency{0};  // what passes at least from a grant to a sleeping tenant to its launch
   bool high_seen = false;
+  bool high_held = false;  // by whoever runs the arbiter
   Time high_horizon{};
   TenantId exclusive = kNobody;  // has the device to itself
   Time exclusive_until{};        // not before, even if its work is overdue

@@ -95,6 +95,17 @@ class Processes(Together):
                 left = 1 - (sum(took) / len(took) + 0.03) / period
                 self.assertGreater(other / 500, 0.95 * left)
 
+    def test_a_floor_is_kept_beside_one_that_wants_all(self):
+        service, job = "print(json.dumps(work(0.3, wait=True, end=500)))", "print(json.dumps(work({}, end=500)))"
+        for others in "0.1", "1":
+            with self.subTest(others=others):
+                a, b = self.together([("priority=high", service), ("", job.format(others))], floor="10%")
+                self.assertAlmostEqual(b / 500, 0.1, delta=0.025)
+                # Two changes of contexts each 10 ms, and what it takes to launch each of its kernels.
+                self.assertGreater(a / 500, 0.8)
+        a, b = self.together([("priority=high", service), ("", job.format(0.1))])
+        self.assertLess(b / 500, 0.03)
+
     # Into less than two changes nothing fits, and the service is not made to wait for what would be nobody's.
     def test_what_is_too_short_for_others_is_not_taken_from_a_service(self):
         took, _ = self.together([("priority=high", """

@@ -103,9 +103,9 @@ def unmodified(code):
 
 
 class Together(unittest.TestCase):
-    def together(self, tenants, more="", of=None):
+    def together(self, tenants, more="", of=None, floor=None):
         """Runs one program a tenant, `tenants` being (spec, code), and answers what each printed as JSON. `of`: whose each
-        one is instead, by place; a spec counts once."""
+        one is instead, by place; a spec counts once. `floor`: of the broker's configuration."""
         with tempfile.TemporaryDirectory(prefix="gpushare-processes-") as folder:
             socket = os.path.join(folder, "broker.sock")
             name = os.path.basename(folder)
@@ -119,6 +119,7 @@ class Together(unittest.TestCase):
             of = of or list(range(len(tenants)))
             for tenant in sorted(set(of)):
                 command += [f"t{tenant}", tenants[of.index(tenant)][0]]
+            command += ["--floor", floor] if floor else []
             children = [subprocess.Popen(command, env=environment(0), stderr=subprocess.PIPE, text=True)]
             deadline = time.monotonic() + 20
             while not os.path.exists(socket) and time.monotonic() < deadline:

@@ -2,7 +2,7 @@
 // A broker on the driver that GPUSHARE_DRIVER names. It uses that driver's clock, so that its grants on the simulated GPU are the
 // same in every run.
 //
-//   GPUSHARE_SIM=shared=NAME,processes=3,place=0 broker PARENT SOCKET TENANT SPEC [TENANT SPEC]...
+//   GPUSHARE_SIM=shared=NAME,processes=3,place=0 broker PARENT SOCKET TENANT SPEC [TENANT SPEC]... [--floor PART]
 //
 // Creates SOCKET.ready when it accepts connections. Ends when the last of its processes ends, or when its parent, process PARENT,
 // does.
@@ -17,6 +17,7 @@
 #include "broker/service.h"
 #include "harness/stage/parent.h"
 #include "ipc/socket.h"
+#include "spec/text.h"
 
 int main(int argc, char** argv) {
   using namespace gpushare;
@@ -37,6 +38,10 @@ int main(int argc, char** argv) {
   }
   broker::Config config;
   for (int i = 3; i + 1 < argc; i += 2) {
+    if (std::string(argv[i]) == "--floor") {
+      config.floor = spec::ParseShare(argv[i + 1]).value_or(0);
+      continue;
+    }
     config.tenants.emplace_back();
     config.tenants.back().name = argv[i];
     config.tenants.back().spec = argv[i + 1];

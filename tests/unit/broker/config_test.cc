@@ -46,6 +46,22 @@ TEST(Config, SaysWhenTheMemoryOfADeadProcessIsFree) {
   }
 }
 
+TEST(BrokerConfig, SaysHowLongASliceIsAndWhatIsKeptBesideAHighPriority) {
+  const auto given = ParseConfig("slice: 1.5ms\nfloor: 5%\n", "f");
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(given->slice, Micros(1500));
+  EXPECT_DOUBLE_EQ(given->floor, 0.05);
+  EXPECT_THAT(Refused("slice: [4ms]\n"), HasSubstr("a list given"));
+  EXPECT_THAT(Refused("floor: {a: 5%}\n"), HasSubstr("allowed: a part of the device's time"));
+  for (const char* wrong : {"499us", "101ms", "4", "-4ms", "off"}) {
+    EXPECT_THAT(Refused(absl::StrCat("slice: ", wrong, "\n")), HasSubstr("500us to 100ms"))
+        << wrong;
+  }
+  for (const char* wrong : {"51%", "-1%", "1ms", "off"}) {
+    EXPECT_THAT(Refused(absl::StrCat("floor: ", wrong, "\n")), HasSubstr("0% to 50%")) << wrong;
+  }
+}
+
 TEST(BrokerConfig, HasEveryKey) {
   const auto config = ParseConfig(absl::StrCat(R"(# a comment
 socket: /run/gpushare/other.sock
@@ -103,7 +119,7 @@ TEST(BrokerConfig, NamesLineKeyGivenAndAllowed) {
   EXPECT_EQ(Refused("unlisted: true\ntenant: []\n"),
             "broker.yaml:2: there is no key 'tenant'; allowed: socket, metrics, operators, "
             "unlisted, reserve, "
-            "audit, reclaim, tenants");
+            "audit, reclaim, slice, floor, tenants");
   EXPECT_EQ(Refused("tenants:\n- name: a\n  sepc: memory=1GiB\n"),
             "broker.yaml:3: tenants[0]: there is no key 'sepc'; allowed: name, spec, on, users, "
             "groups, labels");

@@ -114,6 +114,34 @@ class RegistryTest : public testing::Test {
   int32_t pid_ = 0;
 };
 
+// Of a configuration that is read again too.
+TEST_F(RegistryTest, SliceAndFloorAreTheConfigurations) {
+  Process& process = Start("a", "");
+  process.pages.usage.time_wanted_ns = kSlice.count();
+  Look(Nanos(0));
+  EXPECT_EQ(process.pages.limits.grant_ns.load(), 4'000'000);
+  process.pages.usage.time_used_ns = 4'000'000;
+  Config config = Unlisted();
+  config.slice = Millis(1);
+  config.floor = 0.25;
+  ASSERT_TRUE(Apply(config).ok());
+  Look(Millis(10));
+  EXPECT_EQ(process.pages.limits.grant_ns.load(), 1'000'000);
+
+  Process& high = Start("b", "priority=high");
+  const auto held = [&] { return (high.pages.limits.flags.load() & ipc::LimitsPage::kHeld) != 0; };
+  high.pages.usage.time_wanted_ns = high.pages.usage.time_in_flight_ns = kSlice.count();
+  for (int i = 0; i < 2000 && !held(); ++i) Look(Micros(100));
+  EXPECT_TRUE(held());
+  ASSERT_TRUE(Apply(Unlisted()).ok());
+  Look(Millis(10));
+  EXPECT_FALSE(held());
+  for (int i = 0; i < 2000; ++i) {
+    Look(Micros(100));
+    ASSERT_FALSE(held());
+  }
+}
+
 TEST_F(RegistryTest, WhoIsNotListedTakesNoGuaranteeOfOneThatIs) {
   Config config = Unlisted();
   for (const auto& [name, spec] :

@@ -49,6 +49,7 @@ class Bench {
         const bool may = (flags & ipc::LimitsPage::kBypass) || process.time_left() > 0;
         if (process.gone || !process.busy || !may) continue;
         if (flags & (ipc::LimitsPage::kClosed | ipc::LimitsPage::kSuspended)) continue;
+        if (flags & ipc::LimitsPage::kHeld) continue;
         runs = &process;
         turn += i;  // it stays on until it may not
       }
@@ -376,6 +377,82 @@ TEST(TimeBook, AHigherBandClosesTheLower) {
   const int64_t before = normal.ran_ns;
   bench.Run(Millis(500));
   EXPECT_GE(static_cast<double>(normal.ran_ns - before) / 5e8, 0.95);
+}
+
+TEST(TimeBook, ASliceIsWhatAnOperatorSays) {
+  Bench bench;
+  auto& process = bench.Start(bench.Tenant({}));
+  process.pages.usage.time_wanted_ns = 100'000;
+  bench.Look();
+  EXPECT_EQ(process.pages.limits.time_granted_ns.load(), 4'000'000);
+  bench.book.Configure({.slice = Millis(1)});
+  bench.Run(Millis(100));
+  EXPECT_EQ(process.pages.limits.grant_ns.load(), 1'000'000);
+  EXPECT_GE(bench.Part(process, Millis(100)), 0.97);
+  // Two have it in turns of that.
+  auto& other = bench.Start(bench.Tenant({}));
+  const int64_t before = process.ran_ns;
+  bench.Run(Millis(500));
+  EXPECT_NEAR(bench.Part(other, Millis(500)), 0.5, 0.01);
+  EXPECT_NEAR(static_cast<double>(process.ran_ns - before) / 5e8, 0.5, 0.01);
+}
+
+TEST(TimeBook, AFloorIsKeptBesideOneThatWantsAll) {
+  for (const double floor : {0.0, 0.05, 0.2}) {
+    SCOPED_TRACE(floor);
+    Bench bench;
+    bench.book.Configure({.floor = floor});
+    auto& high = bench.Start(bench.Tenant({.band = sched::Band::kHigh}));
+    auto& a = bench.Start(bench.Tenant({}));
+    auto& b = bench.Start(bench.Tenant({}));
+    bench.Run(Seconds(1));
+    const int64_t of_a = a.ran_ns, of_b = b.ran_ns;
+    bench.Run(Seconds(2));
+    EXPECT_NEAR(static_cast<double>(a.ran_ns - of_a + b.ran_ns - of_b) / 2e9, floor, 0.01);
+    EXPECT_GE(bench.Part(high, Seconds(3)), 1 - floor - 0.05);
+    // It is no more than that for those who have more anyway.
+    high.busy = false;
+    bench.Run(Millis(100));
+    EXPECT_EQ(high.pages.limits.flags.load() & ipc::LimitsPage::kHeld, 0u);
+    high.busy = true;
+    const int64_t before = high.ran_ns;
+    bench.Run(Millis(50));
+    EXPECT_GE(static_cast<double>(high.ran_ns - before) / 5e7, 0.95)
+        << "they have had all of the time before";
+  }
+}
+
+// Who wants something and is stopped, or says without end that something is in flight, holds up a high priority for no more than
+// the floor.
+TEST(TimeBook, AFloorThatNobodyUsesCostsNoMoreThanItIs) {
+  for (const int64_t in_flight : {int64_t{0}, int64_t{50'000'000}}) {
+    SCOPED_TRACE(in_flight);
+    Bench bench;
+    bench.book.Configure({.floor = 0.1});
+    auto& high = bench.Start(bench.Tenant({.band = sched::Band::kHigh}));
+    auto& stopped = bench.Start(bench.Tenant({}));
+    stopped.gone = true;  // nobody runs it, and its page stays
+    stopped.pages.usage.time_wanted_ns = 100'000;
+    stopped.pages.usage.time_in_flight_ns = in_flight;
+    bench.Run(Seconds(1));
+    EXPECT_GE(bench.Part(high, Seconds(1)), 0.77);
+    EXPECT_LE(bench.Part(high, Seconds(1)), 0.95) << "the floor is tried";
+  }
+}
+
+// One that is in a turn of the floor when its priority changes is held no longer than that.
+TEST(TimeBook, NobodyIsHeldForTheFloorWithoutHighPriority) {
+  Bench bench;
+  bench.book.Configure({.floor = 0.5});
+  auto* tenant = bench.Tenant({.band = sched::Band::kHigh});
+  auto& high = bench.Start(tenant);
+  bench.Start(bench.Tenant({}));
+  const auto held = [&] { return (high.pages.limits.flags.load() & ipc::LimitsPage::kHeld) != 0; };
+  for (int i = 0; i < 100 && !held(); ++i) bench.Run(Micros(100));
+  ASSERT_TRUE(held());
+  bench.book.Update(tenant, {}, bench.now, bench.changed);
+  bench.Run(Millis(10));
+  EXPECT_FALSE(held());
 }
 
 // One that launches a command of 100 us, and then nothing for `pause`, so often; when the others were let in after the last.

@@ -216,6 +216,24 @@ TEST(TimeShare, HighPriorityNeedsNoGrantAndSaysWhenItIsBusy) {
   EXPECT_FALSE(share.Tell(limits, Charged(Millis(3), Nanos(0), Micros(1)), kStart).answer.open);
 }
 
+TEST(TimeShare, WhileThoseBelowHaveTheirTurnNothingIsHandedOut) {
+  TimeShare share;
+  Limits limits = Granted(Millis(4), Millis(4));
+  for (const bool bypass : {true, false}) {
+    limits.bypass = bypass;
+    limits.held = false;
+    EXPECT_TRUE(share.Tell(limits, Charged(Nanos(0), Nanos(0), Micros(1)), kStart).answer.open);
+    limits.held = true;
+    const auto held = share.Tell(limits, Charged(Nanos(0), Nanos(0), Micros(1)), kStart);
+    EXPECT_FALSE(held.answer.open);
+    EXPECT_TRUE(held.answer.revoke);
+  }
+  // Nobody ends it when the broker has gone.
+  limits.bypass = true;
+  share.Lose(limits, /*goes_on=*/true, kStart);
+  EXPECT_TRUE(share.Tell(limits, Charged(Nanos(0), Nanos(0), Micros(1)), kStart).answer.open);
+}
+
 TEST(TimeShare, WithoutABrokerWhatTookLongerIsOwed) {
   TimeShare share;
   Limits limits = Granted(Millis(2), Millis(2));

@@ -443,14 +443,37 @@ TEST(Arbiter, TheGraceOfTheHighBandMayBecomeAnother) {
   Books b;
   const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
   const TenantId a = b.arbiter.Add({}, AtMicros(0));
-  b.arbiter.SetHighGrace(Micros(200));
+  ArbiterOptions options = b.arbiter.options();
+  options.high_grace = Micros(200);
+  b.arbiter.SetOptions(options);
   const Phase phase = b.arbiter.Charge(high, Micros(50), AtMicros(0));
   b.arbiter.Block(a, Micros(10), false, AtMicros(1));
   b.arbiter.Settle(high, phase, Micros(50), Micros(60), 1, AtMicros(100));
   EXPECT_TRUE(b.Run(AtMicros(140)).empty());
   EXPECT_EQ(b.again, AtMicros(300));
-  b.arbiter.SetHighGrace(Micros(50));  // in the midst of it
+  options.high_grace = Micros(50);
+  b.arbiter.SetOptions(options);  // in the midst of it
   EXPECT_EQ(b.Run(AtMicros(150)).size(), 1u);
+}
+
+TEST(Arbiter, WhileTheHighBandIsHeldBackTheOthersHaveTheDevice) {
+  Books b;
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Charge(high, Micros(50), AtMicros(0));
+  b.arbiter.Block(a, Micros(10), false, AtMicros(1));
+  EXPECT_TRUE(b.Run(AtMicros(2)).empty());
+  b.arbiter.HoldHighBand(true);
+  EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(3)));
+  b.arbiter.Block(high, Micros(10), false, AtMicros(3));
+  auto grants = b.Run(AtMicros(3));
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].tenant, a);
+  b.arbiter.HoldHighBand(false);
+  EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(4)));
+  grants = b.Run(AtMicros(4));
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].tenant, high);
 }
 
 TEST(Arbiter, WhoSleepsIsWokenSoThatItsLaunchComesAfterTheGrace) {
