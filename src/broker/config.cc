@@ -386,6 +386,14 @@ class ConfigReader {
   }
 
   absl::Status ReadTenant(const YamlNode& map, const std::string& place) {
+    for (const YamlNode& key : map.keys) {
+      if (key.text != "parent") continue;
+      const absl::Status told =
+          in_.Error(key.line, absl::StrCat(place, ".parent"),
+                    "budgets inside budgets are not implemented under a broker yet; leave it out, "
+                    "and give each tenant a spec of its own");
+      return absl::UnimplementedError(told.message());
+    }
     TenantConfig tenant;
     const YamlNode* specs = nullptr;
     const absl::Status read =

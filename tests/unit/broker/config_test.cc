@@ -235,6 +235,14 @@ TEST(BrokerConfig, WhatAGpuChangesIsValidWithTheRest) {
       HasSubstr(absl::StrCat("broker.yaml:5: tenants[0].on.", kGpu)));
 }
 
+TEST(BrokerConfig, SaysThatATenantHasNoParentYet) {
+  const absl::Status told =
+      ParseConfig("tenants:\n- name: a\n- name: b\n  parent: a\n", "broker.yaml").status();
+  EXPECT_EQ(told.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(told.message()),
+              HasSubstr("broker.yaml:4: tenants[1].parent: budgets inside budgets"));
+}
+
 TEST(BrokerConfig, RefusesWhatATenantOfABrokerCannotHave) {
   EXPECT_THAT(Refused("tenants:\n- name: a\n  spec: memory=1GiB,memory_cap=2GiB\n"),
               HasSubstr("broker.yaml:3: tenants[0].spec: spec field 'memory_cap'"));
