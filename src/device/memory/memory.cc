@@ -225,7 +225,7 @@ quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked, std::optiona
                         root.own() + bytes <= root.guarantee();
   quota::Demand demand = promised ? quota::Demand(root) : quota::Demand();
   if (has_promise && !has_pools_.load(std::memory_order_relaxed) && account.Room() >= bytes &&
-      root.Room() >= bytes) {
+      (raw_parent_ == nullptr || root.Room() >= bytes)) {
     return demand;
   }
   uint64_t free_bytes = 0, total = 0;
