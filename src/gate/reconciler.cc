@@ -214,6 +214,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const int level = LevelOf(tenant);
   tenant.page.level.store(level, std::memory_order_relaxed);
   const Nanos grant = options.arbiter.grant;
+  arbiter.SetLeaves(tenant.id, !fills);
   arbiter.SetGrant(tenant.id, fills || level > 0 ? 2 * grant : grant);
 }
 

@@ -316,6 +316,10 @@ void Arbiter::SetGrant(TenantId tenant, Nanos grant) {
   if (s.Known(tenant)) s.at(tenant).grant = std::max(grant, Nanos(0));
 }
 
+void Arbiter::SetLeaves(TenantId tenant, bool leaves) {
+  if (state_->Known(tenant)) state_->at(tenant).leaves = leaves;
+}
+
 void Arbiter::SetWakeLatency(Nanos least) {
   state_->wake_latency = std::clamp(least, Nanos(0), state_->options.high_grace);
 }

@@ -129,6 +129,10 @@ class Arbiter {
   // Most that a grant of this tenant is beyond one command while it contends; options.grant until set.
   void SetGrant(TenantId tenant, Nanos grant);
 
+  // Whether its commands leave a part of the device to others'. Such a tenant with nothing in flight does not wait for the
+  // window: beside one long command of somebody else's what that leaves would stay idle.
+  void SetLeaves(TenantId tenant, bool leaves);
+
   // What part of the device the tenant may count on beside those that are active now, by guarantee or weight; 1 where it is
   // alone.
   double Entitled(TenantId tenant) const;

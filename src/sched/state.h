@@ -46,6 +46,7 @@ struct TenantState {
   bool exclusive = false;  // of the blocked request
   bool synced = false;     // said that it will not launch before its next sign of life
   bool open = false;       // holds a grant under which no launch was reported yet
+  bool leaves = false;     // its commands leave a part of the device to others'
   bool on_floor = false;   // its last grant was paid from the floor of a closed band
   bool in_grace_list = false;
   Place place = Place::kInactive;

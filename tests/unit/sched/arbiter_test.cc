@@ -128,6 +128,34 @@ TEST(Arbiter, AtLeastMinCommandsAreInFlight) {
   EXPECT_EQ(b.Run(AtMicros(0)).size(), 4u);
 }
 
+// Beside the long commands of others one whose own leave room to others' has one in flight, and no second one.
+TEST(Arbiter, WhoLeavesRoomToOthersHasOneInFlightBesideThem) {
+  ArbiterOptions options;
+  options.min_commands = 2;
+  for (const bool high : {false, true}) {
+    Books b(options);
+    const Time now = AtMicros(0);
+    if (high) b.arbiter.Add({.band = Band::kHigh}, now);
+    const int others = high ? options.high_band_min_commands : options.min_commands;
+    for (int i = 0; i < others; ++i) {
+      const TenantId other = b.arbiter.Add({}, now);
+      b.arbiter.Block(other, Millis(1), false, now);
+      ASSERT_EQ(b.Run(now).size(), 1u);
+      b.arbiter.Launched(other, 1, now);
+    }
+    const TenantId narrow = b.arbiter.Add({}, now);
+    b.arbiter.Block(narrow, Micros(400), false, now);
+    EXPECT_TRUE(b.Run(now).empty());
+    b.arbiter.SetLeaves(narrow, true);
+    // Not where a service waits for what is in flight.
+    EXPECT_EQ(b.Run(now).size(), high ? 0u : 1u);
+    if (high) continue;
+    b.arbiter.Launched(narrow, 1, now);
+    b.arbiter.Block(narrow, Micros(400), false, now);
+    EXPECT_TRUE(b.Run(now).empty());
+  }
+}
+
 TEST(Arbiter, TheClockAloneDoesNotQueueWithoutEnd) {
   // 10 ms kernels predicted to take 20 us: nothing is settled, so the clock must not be believed long.
   Books b;
