@@ -309,8 +309,8 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
   const bool outer_in_turn = ahead.by <= Ns(options.slack);
   const bool inside_in_turn = inside.by <= Ns(options.slack);
   if (outer_in_turn && inside_in_turn) {
-    const bool fits_beside = t.leaves && !Above(t) && t.commands == 0 && !t.open &&
-                             gated_commands < outer.peers->active;
+    const bool fits_beside =
+        t.leaves && !Above(t) && t.commands == 0 && !t.open && gated_commands < outer.peers->active;
     if (out < window || gated_commands < min_commands || fits_beside) {
       choice.admit = true;
       return choice;
