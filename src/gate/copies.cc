@@ -63,18 +63,17 @@ Engine::Impl::CopyLook Engine::Impl::LookAtCopy(CopyAsked& copy, Time now) {
     return {.suspended = true};
   }
   // Who waits for a limit of its own is in nobody's way, and a family that does in none other's.
-  const bool shares = tenant.parent != nullptr || tenant.children > 0;
-  TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
   limit.Advance(now);
-  if ((!shares || &family != &tenant) && !limit.open()) {
+  if ((!tenant.shares() || tenant.parent != nullptr) && !limit.open()) {
     LeaveCopyLines(copy);
     return {.look_by = limit.OpenAt(now)};
   }
+  TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
   CopyLimit& shared = family.copies[d];
-  shared.Advance(now);
-  if (!shares || shared.bytes_per_s <= 0) {
+  if (!tenant.shares() || shared.bytes_per_s <= 0) {
     LeaveFamilyLine(copy);
   } else {
+    shared.Advance(now);
     family.family_lines[d].Join(&copy.in_family);
     const bool first = family.family_lines[d].First() == &copy.in_family;
     if (!first || !shared.open()) {
@@ -101,6 +100,7 @@ void Engine::Impl::LeaveCopyLine(CopyAsked& copy) {
 }
 
 void Engine::Impl::LeaveFamilyLine(CopyAsked& copy) {
+  if (!copy.in_family.waits) return;
   TenantState& tenant = *copy.in_family.tenant;
   TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
   CopyLine& line = family.family_lines[static_cast<size_t>(copy.direction)];
@@ -122,10 +122,12 @@ void Engine::Impl::ChargeCopy(TenantState& tenant, CopyDirection direction, int6
   const auto charge = [&](CopyLimit& limit) {
     if (limit.bytes_per_s > 0) limit.tokens -= static_cast<double>(bytes);
   };
-  TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
-  charge(family.copies[d]);
-  if (&family != &tenant) charge(tenant.copies[d]);
-  family.family_lines[d].Served(tenant.family_turns[d], static_cast<double>(bytes));
+  charge(tenant.copies[d]);
+  if (tenant.shares()) {
+    if (tenant.parent != nullptr) charge(tenant.parent->copies[d]);
+    TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
+    family.family_lines[d].Served(tenant.family_turns[d], static_cast<double>(bytes));
+  }
   if (options.copy_supply == nullptr) return;
   options.copy_supply->ChargeCopy(direction, bytes);
   copy_lines[d].Served(tenant.copy_turns[d], static_cast<double>(bytes));

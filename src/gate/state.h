@@ -250,6 +250,8 @@ struct TenantState {
       0;  // of its kernels' durations the part that others had, over some 100 ms of them
   GateStats stats;
 
+  // Whether it is of a family.
+  bool shares() const { return parent != nullptr || children > 0; }
   // Its own cap, or its parent's.
   bool capped() const {
     return options.limits.cap < 1 || (parent != nullptr && parent->options.limits.cap < 1);
