@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where this process stands between running and checkpointed, as cuCheckpointProcess*() tell and change it.
+// The state of this process between running and checkpointed, as cuCheckpointProcess*() report and change it.
 //
 //   running --Lock--> locked --Checkpoint--> checkpointed --Restore--> locked --Unlock--> running
 //
-// Not running, its calls wait; checkpointed, it has nothing of its devices.
+// Calls wait in every state but running. A checkpointed process holds nothing on its devices.
 #ifndef GPUSHARE_SIM_CHECKPOINT_H_
 #define GPUSHARE_SIM_CHECKPOINT_H_
 
@@ -17,7 +17,7 @@ struct Checkpoint {
   enum class State : uint8_t { kRunning, kLocked, kCheckpointed };  // as CUprocessState
 
   State state = State::kRunning;
-  bool held = false;  // calls wait: it is not running, or about to be locked
+  bool held = false;  // calls wait: the process is not running, or is about to be locked
   WaitList waiting;
 };
 

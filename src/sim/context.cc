@@ -59,7 +59,7 @@ CUresult ReleasePrimary(CUdevice dev) {
 
 void DestroyContext(Context* context) {
   State& s = state();
-  // Graph executables and captures first: they name streams and functions.
+  // Graph executables and captures go first: they refer to streams and functions.
   for (GraphExec* exec : s.graph_execs.All()) {
     if (exec->context == context) DestroyExec(exec);
   }
@@ -69,7 +69,7 @@ void DestroyContext(Context* context) {
     AbandonCapture(stream);
     if (!stream->destroyed) s.streams.Remove(stream->handle);
     stream->destroyed = true;
-    CancelStream(stream);  // and with it the stream
+    CancelStream(stream);  // the stream is freed with its work
   }
   CancelStream(context->legacy.get());
   Settle();

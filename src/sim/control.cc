@@ -90,7 +90,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_check(const char* text, char* error, size_
 GPUSHARE_SIM_CONTROL int gpushare_sim_forget_shared(const char* name) {
   Config named;
   if (name == nullptr || !ParseConfig(std::string("shared=") + name, &named).empty()) return -1;
-  // A name alone, not what a configuration would make of it.
+  // It must be just a name, not text that is parsed as a configuration.
   if (named.shared.empty() || named.shared != name) return -1;
   return SharedFile::RemoveUnused(named.shared) ? 0 : -1;
 }
@@ -127,7 +127,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_reset(void) {
   CurrentThread()->capture_mode = CaptureMode::kGlobal;
   s.initialized = false;
   s.config_text.clear();
-  s.configured = own == 1;  // the clock stays as it is while it is in use
+  s.configured = own == 1;  // the caller uses the clock, which stays as it is
   return 0;
 }
 
@@ -141,7 +141,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_thread_enter(const char* name) {
   ThreadContext* const self = CurrentThread();
   if (self->clock->registered) return -1;
   Clock& clock = state().clock;
-  // A clock of several processes goes on as soon as this one is not waited for: the turn is kept.
+  // A clock that processes share goes on as soon as it need not wait for this process, so the turn is kept.
   const bool first = !state().configured && clock.registered() == 0;
   if (first) {
     clock.Enter(self->clock);
@@ -188,8 +188,8 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_thread_enter_announced(uint64_t announced)
 GPUSHARE_SIM_CONTROL int gpushare_sim_thread_withdraw(uint64_t announced) {
   Clock& clock = ReadyClock();
   if (clock.is_virtual() && !CurrentThread()->clock->registered) {
-    // The turn may be given to the one that does not come, and nobody else would get it: it is taken in its place, and
-    // handed on.
+    // The turn may be given to the thread that does not come, and nobody else would get it. So this thread enters in its place
+    // and hands the turn on.
     if (gpushare_sim_thread_enter_announced(announced) != 0) return -1;
     return gpushare_sim_thread_leave();
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles that can be checked. A handle is not an address but a type tag, a generation and an index,
-// so that a null, destroyed, foreign or made-up one is told from a live one without touching memory
-// that is not ours, and an object's handle never comes back for another. Only primary contexts keep
-// theirs, as programs expect that keep it for ever.
+// Handles that can be checked. A handle is not an address but a type tag, a generation and an index, so that a null, destroyed,
+// foreign or invented handle is recognised without touching memory that is not ours, and no two objects ever have the same
+// handle. The exception is primary contexts: programs expect their handle never to change.
 #ifndef GPUSHARE_SIM_HANDLES_H_
 #define GPUSHARE_SIM_HANDLES_H_
 
@@ -69,8 +68,8 @@ class HandleTable {
     free_.push_back(index);
   }
 
-  // For an object with successors of the same handle, one at a time: as if removed, but the handle stays
-  // its own, and Fill() gives it to the next.
+  // For an object that successors replace under the same handle. Vacate() removes the object but reserves the handle; Fill()
+  // assigns it to the successor.
   void Vacate(uint64_t handle) { slots_[(handle & 0xffffffff) >> 3].object = nullptr; }
   void Fill(uint64_t handle, T* object) { slots_[(handle & 0xffffffff) >> 3].object = object; }
 
@@ -86,7 +85,7 @@ class HandleTable {
  private:
   struct Slot {
     T* object;
-    uint64_t handle;  // of the object; without one, of the next
+    uint64_t handle;  // of the object, or of the next one if the slot is free
   };
   static uint64_t Handle(uint32_t generation, uint32_t index) {
     return (static_cast<uint64_t>(kTag) << 56) | (uint64_t{generation & 0xffffff} << 32) |

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushare_sim_*: what the management library shows of the devices and of who uses them.
+// gpushare_sim_*: what the management library shows of the devices and the processes that use them.
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using namespace gpushare::sim;  // NOLINT: the entry points are global names
 
 namespace {
 
-// Whether there is a configuration to show; before cuInit() nobody may have read it.
+// Whether there is a configuration to show: before cuInit() it may not have been read.
 bool Configured() {
   State& s = state();
   if (s.configured) return true;
@@ -24,7 +24,7 @@ bool Configured() {
   return error.empty();
 }
 
-// By its place among all that there are: management knows nothing of CUDA_VISIBLE_DEVICES.
+// A device by its number among all configured ones: management ignores CUDA_VISIBLE_DEVICES.
 Device* Seen(int number) {
   for (const auto& device : state().devices) {
     if (device->which == number) return device.get();
@@ -32,7 +32,7 @@ Device* Seen(int number) {
   return nullptr;
 }
 
-// Of whoever says nothing for longer nobody knows.
+// In samples: a process that has published nothing for longer is not shown.
 constexpr uint64_t kOldest = 5;
 
 std::vector<gpushare_sim_process_sample> SamplesOf(Device* device) {
@@ -77,10 +77,10 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_get_device_info(int ordinal, gpushare_sim_
   if (info == nullptr || !Configured() || ordinal < 0 || ordinal >= s.config.devices) return -1;
   *info = IdleInfo(s.config, ordinal);
   Device* const device = Seen(ordinal);
-  if (device == nullptr) return 0;  // cuInit() is still to come, or does not show it
+  if (device == nullptr) return 0;  // cuInit() has not been called, or does not show the device
   s.virtual_memory.Collect();
   info->memory_used = device->memory.capacity() - device->memory.left();
-  // No two processes have the SMs at once, nor one copy engine.
+  // Processes never have the SMs, or one copy engine, at the same time, so their percentages add up.
   for (const gpushare_sim_process_sample& sample : SamplesOf(device)) {
     if (sample.end_ns + kSample < device->sampled_until()) continue;
     info->kernels_percent = std::min(100u, info->kernels_percent + sample.kernels_percent);
@@ -112,7 +112,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_device_processes(int ordinal, gpushare_sim
   if (SharedDevice* const shared = state().shared; shared != nullptr) {
     uint32_t count = 0;
     for (const Holding& one : shared->Holdings(static_cast<uint32_t>(ordinal))) {
-      if (one.place == kNobody) continue;  // it is over
+      if (one.place == kNobody) continue;  // it has ended
       if (list != nullptr && count < most)
         list[count] = {static_cast<uint32_t>(one.pid), one.bytes};
       ++count;

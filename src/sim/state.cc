@@ -37,7 +37,7 @@ size_t FindApi(const char* name) {
 
 namespace {
 
-// The device goes on without a child that was forked.
+// For a forked child: the other processes keep the device, and the child's state becomes its own.
 void ForgetShared() {
   State& s = state();
   if (s.shared != nullptr) s.shared->Forget();
@@ -51,15 +51,15 @@ void ForgetShared() {
   State& s = state();
   if (s.shared == nullptr) return;
   s.shared->Leave();
-  // What is destroyed later may still call the driver. Another thread that has the turn keeps it.
+  // Objects destroyed later may still call the driver. If another thread has the turn, it keeps it.
   const Thread* const running = s.clock.running();
   if (running == nullptr || (t_thread != nullptr && running == t_thread->clock)) s.clock.Unshare();
 }
 
-// Joins or leaves the processes of a device, as the configuration says.
+// Joins or leaves the processes that share a device, as the configuration says.
 std::string ShareDevice() {
   State& s = state();
-  if (s.shared != nullptr) s.shared->Leave();  // for good: its threads may still look
+  if (s.shared != nullptr) s.shared->Leave();  // never deleted: its threads may still look at it
   s.shared = nullptr;
   s.clock.Unshare();
   if (s.config.shared.empty()) return std::string();

@@ -12,7 +12,7 @@ void ApiScope::LeaveSlow() { state().clock.Leave(thread_->clock); }
 
 namespace {
 
-// Neither knows nor changes anything of a device.
+// Calls that neither read nor change the state of a device.
 bool NeedsNoDevice(Api api) {
   switch (api) {
     case Api::cuDriverGetVersion:
@@ -27,7 +27,7 @@ bool NeedsNoDevice(Api api) {
   }
 }
 
-// What changes whether the process is locked, or asks for that.
+// Calls that change or query the checkpoint state, which work while the process is locked.
 bool IsCheckpoint(Api api) {
   switch (api) {
     case Api::cuCheckpointProcessCheckpoint:
@@ -63,7 +63,7 @@ void ApiScope::CheckSlow(Api api) {
 }
 
 ControlScope::ControlScope() : thread_(CurrentThread()) {
-  // A host function runs on a thread that has the turn, or on the wall clock without it.
+  // A host function runs on a thread that already has the turn, or, on the wall clock, on one without it.
   if (thread_->has_turn) return;
   state().clock.Enter(thread_->clock);
   entered_ = true;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an entry point is written.
+// How to write an entry point.
 //
 //   SIM_API(cuStreamQuery)(CUstream stream) {
 //     SIM_ENTER(cuStreamQuery, kQuery);
 //     ...
 //   }
 //
-// SIM_ENTER takes the turn, counts the call, answers injected faults and a missing cuInit(), and
-// charges the caller. Which entry points have a SIM_API is said by src/driver/symbols.def; the build
-// makes a stub of every other.
+// SIM_ENTER takes the turn, counts the call, handles injected faults and a missing cuInit(), and charges the caller with the
+// call's cost. src/driver/symbols.def says which entry points have a SIM_API; the build makes a stub for each of the others.
 #ifndef GPUSHARE_SIM_API_API_H_
 #define GPUSHARE_SIM_API_API_H_
 
@@ -75,7 +74,7 @@ class ApiScope {
   bool entered_ = false;
 };
 
-// Takes the turn for gpushare_sim_*: no count, no cost, no need of cuInit().
+// Takes the turn for gpushare_sim_*: does not count the call, has no cost, and works before cuInit().
 class ControlScope {
  public:
   ControlScope();
@@ -91,7 +90,7 @@ class ControlScope {
 // Which stream the null handle means.
 enum class NullStream : uint8_t { kLegacy, kPerThread };
 
-// The current context; an error when there is none or a fault took it down.
+// The current context. Fails when there is none, or when a fault took it down.
 inline CUresult CurrentContext(const ThreadContext& thread, Context** context) {
   if (thread.contexts.empty() || thread.contexts.back() == 0) return CUDA_ERROR_INVALID_CONTEXT;
   *context = state().contexts.Find(thread.contexts.back());
@@ -103,11 +102,11 @@ inline CUresult CurrentContext(const ThreadContext& thread, Context** context) {
   return static_cast<CUresult>((*context)->lost);
 }
 CUresult CurrentContext(Context** context);
-// The context with this handle, whatever its state; of a green one's, the primary.
+// The context with this handle, in any state; for a green context's handle, the primary context.
 Context* FindContext(CUcontext handle);
-// The stream of a null or special handle. Fails as CurrentContext().
+// The stream of a null or special handle. Fails as CurrentContext() does.
 CUresult FindSpecialStream(CUstream handle, NullStream null, Stream** stream);
-// The stream, null and special handles resolved.
+// The stream of any handle, including null and special ones.
 inline CUresult FindStream(CUstream handle, NullStream null, Stream** stream) {
   *stream = state().streams.Find(handle);
   if (*stream != nullptr) [[likely]]
@@ -116,40 +115,40 @@ inline CUresult FindStream(CUstream handle, NullStream null, Stream** stream) {
 }
 inline Event* FindEvent(CUevent handle) { return state().events.Find(handle); }
 
-// Waits until the command has completed. The result says whether the context outlived it.
+// Waits until the command has completed. The result says whether the context survived it.
 CUresult WaitFor(Command* command, Context* context, const char* doing);
-// Waits until what is in the stream now has completed.
+// Waits until everything that is in the stream now has completed.
 CUresult WaitForStream(Stream* stream, const char* doing);
-// Waits until what is in the streams of the context now has completed; later work does not count.
+// Waits until everything that is in the context's streams now has completed; later work does not count.
 CUresult WaitForContext(Context* context, const char* doing);
-// Of a green context the same of its own streams; of a default stream, itself and those that it orders.
+// The same for the streams of a green context, and for a default stream together with the streams that it orders.
 CUresult WaitForGreen(GreenContext* green, const char* doing);
 CUresult WaitForDefaultStream(Stream* legacy, const char* doing);
-// Waits while the stream holds as many commands as it takes. Others may have their turn meanwhile: what
-// the caller knew of other objects has to be looked up again. HasSpace() before it only saves the call.
+// Waits while the stream's queue is full. Other threads may take the turn meanwhile, so the caller has to look up everything
+// else again. Checking HasSpace() first only saves the call.
 inline bool HasSpace(const Stream* stream) { return stream->queued < state().config.queue_depth; }
 CUresult WaitForSpace(Stream** stream);
 
-// Waits until the process runs again, which a checkpoint holds.
+// Waits until the process is running again, if a checkpoint holds it.
 void AwaitUnlock();
 
 Device* FindDevice(CUdevice device);
 CUcontext HandleOf(const Context* context);
-// Null: the device has no memory left for it.
+// Null when the device has no memory left for it.
 Context* NewContext(Device* device, unsigned flags, bool primary);
 CUresult RetainPrimary(CUcontext* handle, CUdevice device);
 CUresult ReleasePrimary(CUdevice device);
-// Frees everything of the context; every handle into it is invalid afterwards.
+// Frees everything in the context. Every handle into it is invalid afterwards.
 void DestroyContext(Context* context);
 
-// A kernel by its handle, which may be that of a function or of a library's kernel.
+// The kernel with this handle, which may be that of a function or of a library's kernel.
 const Function* FindKernelFunction(CUfunction handle, Context* context);
 inline const Function* FindFunction(CUfunction handle, Context* context) {
   const Function* const function = state().functions.Find(handle);
   return function != nullptr ? function : FindKernelFunction(handle, context);
 }
 void DestroyModule(Module* module);
-// `module` of the library's is about to go.
+// Removes `module`, which is about to be destroyed, from its library.
 void ForgetModule(Library* library, const Module* module);
 
 }  // namespace gpushare::sim
@@ -160,8 +159,8 @@ void ForgetModule(Library* library, const Module* module);
   const ::gpushare::sim::ApiScope scope(::gpushare::sim::Api::name, ::gpushare::sim::Cost::cost); \
   if (scope.result() != CUDA_SUCCESS) return scope.result()
 
-// An entry point and its variant for the per-thread default stream, which differ in what the null
-// stream means: `call` is an expression in the parameters and `null`.
+// Defines an entry point and its variant for the per-thread default stream, which differ in what the null stream means: `call`
+// is an expression in the parameters and `null`.
 #define SIM_STREAM_API(name, suffix, cost, parameters, call) \
   SIM_API(name) parameters {                                 \
     SIM_ENTER(name, cost);                                   \

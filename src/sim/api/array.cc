@@ -22,7 +22,7 @@ ArrayShape ShapeOf(const CUDA_ARRAY3D_DESCRIPTOR& d) {
           .flags = d.Flags};
 }
 
-// What every creation does first.
+// The first steps of every creation.
 CUresult BeginCreate(const ThreadContext& thread, ArrayShape* shape, bool mipmapped,
                      Context** context) {
   CUresult result = CurrentContext(context);
@@ -84,7 +84,7 @@ CUresult MapExternal(const ThreadContext& thread, CUmipmappedArray* handle, CUex
   return CUDA_SUCCESS;
 }
 
-// Destroying waits for the work that its context has, as freeing does; and then it may be gone.
+// Destroying waits for the work of the array's context, as freeing does. Afterwards the array may be gone.
 template <typename T, typename Handle, typename Find>
 CUresult DrainAndFind(const ThreadContext& thread, Handle handle, Find find, T** array) {
   *array = find(handle);
@@ -97,7 +97,7 @@ CUresult DrainAndFind(const ThreadContext& thread, Handle handle, Find find, T**
   return *array != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-// A level belongs to its mipmapped array.
+// An array that is not a level: a level belongs to its mipmapped array.
 Array* FindOwn(CUarray handle) {
   Array* const array = state().arrays.Find(handle);
   return array != nullptr && array->owner == nullptr ? array : nullptr;
@@ -144,7 +144,7 @@ CUresult Describe(CUDA_ARRAY3D_DESCRIPTOR* descriptor, CUarray handle) {
   return CUDA_SUCCESS;
 }
 
-// For what only sparse and deferred arrays have an answer to: no array here is one.
+// For calls that only concern sparse and deferred arrays: no array here is one.
 template <typename T>
 CUresult NotOfThisKind(const void* out, const T* array) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -194,7 +194,7 @@ SIM_API(cuArrayGetSparseProperties)(CUDA_ARRAY_SPARSE_PROPERTIES* properties, CU
 
 SIM_API(cuArrayGetPlane)(CUarray* plane, CUarray array, unsigned) {
   SIM_ENTER(cuArrayGetPlane, kNone);
-  return NotOfThisKind(plane, state().arrays.Find(array));  // no format of planes
+  return NotOfThisKind(plane, state().arrays.Find(array));  // no format has planes
 }
 
 SIM_API(cuMipmappedArrayCreate)

@@ -51,7 +51,7 @@ CUstreamCaptureStatus StatusOf(const Stream& stream) {
                                      : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-// The legacy stream cannot be asked while a stream that synchronises with it captures.
+// The legacy stream cannot be queried while a stream that synchronises with it captures.
 CUresult FindToAsk(CUstream handle, NullStream null, Stream** stream) {
   const CUresult result = FindStream(handle, null, stream);
   if (result != CUDA_SUCCESS) return result;
@@ -86,7 +86,7 @@ CUresult Info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CU
   if (id != nullptr) *id = stream->capture->id;
   if (graph != nullptr) *graph = reinterpret_cast<CUgraph>(stream->capture->target->handle);
   if (dependencies != nullptr) {
-    // Valid until the stream's next call, as the driver promises.
+    // The list stays valid until the next call on the stream, as the driver promises.
     stream->capture_handles.clear();
     for (const GraphNode* node : stream->capture_tail) {
       stream->capture_handles.push_back(node->handle);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of this process: its calls held back, its memory brought to the host and back.
+// Checkpoints of this process: calls are held, and its memory is moved to the host and back.
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace {
 
 using Process = Checkpoint::State;
 
-// The arguments as the headers have them since 13.0; all of 64 bytes, of which earlier ones reserved more.
+// The arguments as headers declare them since 13.0. All have 64 bytes, of which older headers reserve more.
 struct LockArguments {
   unsigned timeout_ms, reserved0;
   uint64_t reserved1[7];
@@ -57,7 +57,7 @@ T Read(const void* arguments) {
   return read;
 }
 
-// What is reserved has to be zero.
+// Whether the reserved bytes are zero.
 bool IsZero(const void* arguments, size_t from = 0) {
   const auto* const bytes = static_cast<const unsigned char*>(arguments);
   return arguments == nullptr ||
@@ -66,7 +66,7 @@ bool IsZero(const void* arguments, size_t from = 0) {
 
 bool IsThis(int pid) { return pid == getpid(); }
 
-// Some work that is not done yet; null: there is none.
+// Some work that has not completed; null if there is none.
 Command* Pending() {
   for (Context* context : state().contexts.All()) {
     if (context->legacy->tail != nullptr) return context->legacy->tail;
@@ -105,7 +105,7 @@ CUresult Lock(int pid, const void* arguments) {
   return CUDA_SUCCESS;
 }
 
-// The copies that it takes, one device after the other.
+// Spends the time of the copies, one device after the other.
 void Spend(uint64_t bytes, double bytes_per_ns) {
   state().clock.Spend(static_cast<uint64_t>(static_cast<double>(bytes) / bytes_per_ns));
 }
@@ -122,7 +122,7 @@ CUresult Save(int pid, const void* arguments) {
   return CUDA_SUCCESS;
 }
 
-// Every GPU that was in use has to be named, and only itself can be named for it.
+// Every GPU in use must be in the list, and each may only be replaced by itself.
 CUresult CheckPairs(const RestoreArguments& asked) {
   if (asked.count == 0) return asked.pairs == nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   if (asked.pairs == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -150,7 +150,7 @@ CUresult Restore(int pid, const void* arguments) {
   if (!IsThis(pid) || !IsZero(arguments, kReserved)) return CUDA_ERROR_INVALID_VALUE;
   if (s.checkpoint.state != Process::kCheckpointed) return CUDA_ERROR_ILLEGAL_STATE;
   if (const CUresult result = CheckPairs(asked); result != CUDA_SUCCESS) return result;
-  // All devices have room, or nothing comes back.
+  // Moves memory back to all devices or, if one has no room, to none.
   for (size_t i = 0; i < s.devices.size(); ++i) {
     if (s.devices[i]->memory.Unpark()) continue;
     while (i-- != 0) s.devices[i]->memory.Park();
@@ -178,7 +178,7 @@ SIM_API(cuCheckpointProcessGetState)(int pid, CUprocessState* process) {
   *process = static_cast<CUprocessState>(state().checkpoint.state);
   return CUDA_SUCCESS;
 }
-// Nobody but the caller restores.
+// Only the calling thread restores.
 SIM_API(cuCheckpointProcessGetRestoreThreadId)(int pid, int* tid) {
   SIM_ENTER(cuCheckpointProcessGetRestoreThreadId, kCall);
   if (tid == nullptr || !IsThis(pid)) return CUDA_ERROR_INVALID_VALUE;

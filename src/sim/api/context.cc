@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: primary and created ones, the stack of each thread.
+// Contexts: primary and created ones, and each thread's stack of them.
 #include "sim/api/api.h"
 #include "sim/graph/capture.h"
 
@@ -47,7 +47,7 @@ CUresult Synchronize(const ThreadContext& thread, Context* context) {
   CUresult result = CheckUnsafe(thread);
   if (result != CUDA_SUCCESS) return result;
   Device* const device = context->device;
-  // Of the primary context it waits for its green ones too.
+  // Synchronising the primary context also waits for its green contexts.
   GreenContext* const green = CurrentGreen(thread);
   result = green != nullptr ? WaitForGreen(green, "cuCtxSynchronize")
                             : WaitForContext(context, "cuCtxSynchronize");
@@ -62,7 +62,7 @@ CUresult ResetPrimary(CUdevice dev) {
   DestroyContext(device->primary);
   ResetPools(device);
   device->graph_memory.Reset();
-  // Retained all the same: it comes back to life with the next retain.
+  // The lost context counts as retained: the next retain revives it.
   return CUDA_SUCCESS;
 }
 

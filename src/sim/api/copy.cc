@@ -17,7 +17,7 @@ CUresult Linear(const ThreadContext& thread, uint64_t to, uint64_t from, size_t 
   return SubmitCopy(thread, work, stream, null, blocking);
 }
 
-// The typed forms: the side that has to have an address of the device must have one. Pinned host memory has.
+// The typed forms: the side that must be a device address. Pinned host memory has one.
 bool IsMapped(uint64_t address) { return IsDeviceAddress(address) || !IsPageable(address); }
 
 CUresult HostToDevice(const ThreadContext& thread, CUdeviceptr to, const void* from, size_t bytes,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of copies. Each is a copy of its stream: one after the other is one of the orders allowed.
+// Batches of copies. Each becomes a copy in the stream: the API allows this order among others.
 #include <vector>
 
 #include "sim/api/api.h"
@@ -7,7 +7,7 @@
 #include "sim/stream/transfer.h"
 
 #if CUDA_VERSION < 12080
-// As the headers have them since 12.8.
+// As declared in the headers since 12.8.
 typedef int CUmemcpySrcAccessOrder;
 enum { CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1, CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL = 2 };
 enum { CU_MEMCPY_SRC_ACCESS_ORDER_ANY = 3 };
@@ -52,7 +52,7 @@ struct OneCopy {
   Blocking blocking;
 };
 
-// How the source may be read. Where it has to be read within the call, the caller waits for the copy.
+// When the source may be read. If it must be read within the call, the caller waits for the copy.
 CUresult ReadOrder(CUmemcpySrcAccessOrder order, unsigned flags, Blocking* blocking) {
   if (order < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || order > CU_MEMCPY_SRC_ACCESS_ORDER_ANY ||
       (flags & ~static_cast<unsigned>(CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE)) != 0) {
@@ -62,7 +62,7 @@ CUresult ReadOrder(CUmemcpySrcAccessOrder order, unsigned flags, Blocking* block
   return CUDA_SUCCESS;
 }
 
-// All copies have been read and none has begun: one that cannot be leaves the others undone.
+// Checks all copies before submitting any: if one is invalid, none is made.
 CUresult SubmitAll(const ThreadContext& thread, std::vector<OneCopy>* copies, size_t* failed,
                    CUstream stream, NullStream null) {
   for (size_t i = 0; i < copies->size(); ++i) {
@@ -84,7 +84,7 @@ bool IsLegacy(CUstream stream, NullStream null) {
   return stream == CU_STREAM_LEGACY || (stream == nullptr && null == NullStream::kLegacy);
 }
 
-// `failed`: the copy that is to blame; SIZE_MAX: none in particular.
+// `failed`: the index of the invalid copy; SIZE_MAX: no particular one.
 CUresult CopyLinear(const ThreadContext& thread, const CUdeviceptr* to, const CUdeviceptr* from,
                     const size_t* sizes, size_t count, const CUmemcpyAttributes* attributes,
                     const size_t* begins, size_t kinds, size_t* failed, CUstream stream,
@@ -122,7 +122,7 @@ uint64_t ElementOf(const CUmemcpy3DOperand& operand) {
   return array == nullptr ? 0 : array->shape.element;
 }
 
-// Extents of the operand are in elements.
+// The operand's extents are in elements.
 CUresult ReadEnd(const CUmemcpy3DOperand& operand, const CUDA_MEMCPY3D_BATCH_OP& copy,
                  uint64_t element, BoxEnd* end) {
   *end = {};
@@ -162,7 +162,7 @@ CUresult ReadBox(const CUDA_MEMCPY3D_BATCH_OP& operation, OneCopy* copy) {
   if (to_element != 0 && from_element != 0 && to_element != from_element) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Bytes between two pieces of memory.
+  // Without an array, the extents are in bytes.
   const uint64_t element = to_element != 0 ? to_element : from_element != 0 ? from_element : 1;
   BoxEnd to, from;
   result = ReadEnd(operation.dst, operation, element, &to);
@@ -191,7 +191,7 @@ CUresult CopyBoxes(const ThreadContext& thread, size_t count,
   return SubmitAll(thread, &copies, failed, stream, null);
 }
 
-// The newer ABI does not tell; the older may be asked not to.
+// The newer ABI does not report the index, and callers of the older one may pass null.
 struct Failed {
   explicit Failed(size_t* callers = nullptr) : where(callers != nullptr ? callers : &unread) {}
   size_t unread;
@@ -203,7 +203,7 @@ struct Failed {
 
 using namespace gpushare::sim;  // NOLINT: the entry points are global names
 
-// Not declared by every header under these names.
+// Not every header declares them under these names.
 #define DECLARE_COPY_BATCH(suffix)                                                                \
   extern "C" {                                                                                    \
   CUresult CUDAAPI cuMemcpyBatchAsync##suffix(CUdeviceptr*, CUdeviceptr*, size_t*, size_t,        \

@@ -48,7 +48,7 @@ BoxEnd OfHost(const void* pointer) {
   return end;
 }
 
-// These are about one row: arrays of one dimension.
+// The copies of one row, between arrays of one dimension and memory.
 CUresult CopyLine(const ThreadContext& thread, const BoxEnd& to, const BoxEnd& from, size_t bytes,
                   CUstream stream, NullStream null, Blocking blocking) {
   for (const BoxEnd* end : {&to, &from}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does not include cuda.h: only the addresses are wanted, whatever the signatures.
+// Does not include cuda.h: the table needs only addresses, and declares every symbol without its signature.
 #include "sim/api/entry_table.h"
 
 #define GPUSHARE_SIM_ENTRY(symbol, name, since, per_thread) extern "C" void symbol(void);

@@ -7,8 +7,8 @@ namespace gpushare::sim {
 
 struct EntryPoint {
   const char* symbol;
-  const char* name;  // what cuGetProcAddress is asked for
-  int since;         // the CUDA version from which on the name means this symbol
+  const char* name;  // the name that cuGetProcAddress is asked for
+  int since;         // the first CUDA version in which the name means this symbol
   bool per_thread;
   void* address;
 };

@@ -7,7 +7,7 @@
 namespace gpushare::sim {
 namespace {
 
-// Of an event of several processes: whether its latest record is.
+// For an event that processes share: whether its latest record is complete.
 bool IsComplete(const Event& event) {
   if (state().shared == nullptr) return true;
   SharedEvents& events = state().shared->events();
@@ -102,10 +102,10 @@ CUresult Query(const ThreadContext& thread, CUevent handle) {
   return event->record != nullptr ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
-// Of several processes: the record that is the latest now may be another's.
+// For an event that processes share: its latest record may be another process's.
 CUresult SynchronizeShared(const Event& event) {
   State& s = state();
-  constexpr uint64_t kLookEvery = 50'000;  // wall time: nobody wakes another process's threads
+  constexpr uint64_t kLookEvery = 50'000;  // wall time: a process cannot wake another's threads
   const uint32_t index = event.shared;
   const uint64_t record = s.shared->events().Recorded(index);
   const uint64_t context = event.context->handle;
@@ -131,7 +131,7 @@ CUresult Synchronize(const ThreadContext& thread, CUevent handle) {
   return WaitFor(event->record, event->context, "cuEventSynchronize");
 }
 
-// Memory pools shrink when somebody waits for the device.
+// Memory pools shrink when the host waits for the device.
 CUresult SynchronizeAndTrim(const ThreadContext& thread, CUevent handle) {
   const Event* const event = FindEvent(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;

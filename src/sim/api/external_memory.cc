@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// External memory. A memfd stands for the exporter's memory: its bytes are those of the buffers.
+// External memory. A memfd stands for the exporter's memory: the buffers show its bytes.
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: making them, and the edges between their nodes.
+// Graphs: creating them, and the edges between their nodes.
 #include <algorithm>
 #include <vector>
 
@@ -10,7 +10,7 @@
 namespace gpushare::sim {
 namespace {
 
-// Copies handles out as the driver does: without a list, only the count.
+// Copies handles out as the driver does: if there is no list, only the count.
 CUresult Give(const std::vector<GraphNode*>& nodes, CUgraphNode* handles, size_t* count) {
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (handles == nullptr) {
@@ -48,7 +48,7 @@ CUgraphNodeType TypeOf(const GraphNode& node) {
   return CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
-// Of `nodes` the ones that the node points to, as the driver's two-call form gives them.
+// The neighbours of the node, in one direction, in the driver's two-call form.
 CUresult GiveEdges(CUgraphNode handle, bool dependents, CUgraphNode* out, size_t* count) {
   const GraphNode* const node = FindNode(handle);
   if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;

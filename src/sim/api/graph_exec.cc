@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executable graphs: changing them without instantiating anew.
+// Executable graphs: changes without another instantiation.
 #include <algorithm>
 #include <vector>
 
@@ -31,7 +31,7 @@ CUresult ChangeKernel(CUgraphExec exec, CUgraphNode handle,
                       const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
   GraphExec::Node* const node = FindIn(exec, handle);
   if (node == nullptr || node->work.type != NodeType::kKernel) return CUDA_ERROR_INVALID_VALUE;
-  // The owner of the function cannot change.
+  // The context of the function cannot change.
   GraphNode work;
   CopyWorkOf(node->work, &work);
   const CUresult result = FillKernelNode(&work, parameters);
@@ -41,7 +41,7 @@ CUresult ChangeKernel(CUgraphExec exec, CUgraphNode handle,
   return CUDA_SUCCESS;
 }
 
-// Puts into the executable's node what `fill` makes of a copy of it.
+// Lets `fill` change a copy of the node's work, and puts the copy into the executable's node.
 template <typename Fill>
 CUresult Change(CUgraphExec exec, CUgraphNode handle, NodeType type, const Fill& fill) {
   GraphExec::Node* const node = FindIn(exec, handle);
@@ -77,7 +77,7 @@ CUresult FillHostNode(GraphNode* node, const CUDA_HOST_NODE_PARAMS* host) {
   return CUDA_SUCCESS;
 }
 
-// A node of an executable that can be switched off.
+// A node of an executable that can be enabled and disabled.
 GraphExec::Node* FindSwitch(CUgraphExec exec, CUgraphNode handle) {
   GraphExec::Node* const node = FindIn(exec, handle);
   if (node == nullptr) return nullptr;
@@ -127,7 +127,7 @@ SIM_API(cuGraphExecMemcpyNodeSetParams)
     const bool several = changed->copy.rows != 1 || changed->copy.slices != 1;
     const CUresult result = FillCopyNode(changed, copy);
     if (result != CUDA_SUCCESS) return result;
-    // Only copies of one row can be changed one by one.
+    // Only copies of one row can be changed individually.
     return several || changed->copy.rows != 1 || changed->copy.slices != 1
                ? CUDA_ERROR_INVALID_VALUE
                : CUDA_SUCCESS;

@@ -17,7 +17,7 @@ CUresult InstantiateGraph(CUgraphExec* handle, CUgraph graph_handle, unsigned lo
                                         CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
   Graph* const graph = FindGraph(graph_handle);
   if (handle == nullptr || graph == nullptr || graph->capturing) return CUDA_ERROR_INVALID_VALUE;
-  // Of a graph with memory nodes there is one executable at a time.
+  // A graph with memory nodes has at most one executable at a time.
   if (state().graph_execs.Find(graph->executable) != nullptr) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   if ((flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -75,7 +75,7 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, NullStream null
       Invalidate(stream->capture);
       return CUDA_ERROR_NOT_SUPPORTED;
     }
-    // What it would do now; the capture does not follow later changes of the executable.
+    // The capture gets what the executable does now, and does not follow later changes.
     AddCapturedNode(stream, NodeType::kChild)->child = GraphOf(*exec);
     return CUDA_SUCCESS;
   }
@@ -88,7 +88,7 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, NullStream null
   return LaunchExec(exec, stream);
 }
 
-// The memory is there after it; nothing else is left to do ahead of a launch.
+// An upload makes sure that the memory is backed. Nothing else can be done before a launch.
 CUresult Upload(CUgraphExec handle, CUstream stream_handle, NullStream null) {
   GraphExec* const exec = FindExec(handle);
   if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory nodes of graphs, and what the device keeps for them.
+// Memory nodes of graphs, and the memory that the device keeps for them.
 #include <cstring>
 #include <vector>
 
@@ -11,7 +11,7 @@
 namespace gpushare::sim {
 namespace {
 
-// Whether the node may be added; fills in graph and dependencies.
+// Checks whether the node may be added; fills in graph and dependencies.
 CUresult Prepare(const CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* dependencies,
                  size_t count, Graph** graph, std::vector<GraphNode*>* found) {
   *graph = FindGraph(graph_handle);
@@ -112,7 +112,7 @@ CUresult SetAttribute(CUdevice dev, CUgraphMem_attribute attribute, const void* 
   uint64_t number;
   std::memcpy(&number, value, sizeof(number));
   GraphMemory& memory = device->graph_memory;
-  // A mark starts anew from what there is.
+  // A high-water mark restarts from the present use.
   if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH && number == 0) {
     memory.used_high = memory.used();
     return CUDA_SUCCESS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes of graphs: adding them, taking them out, what they do.
+// Nodes of graphs: adding, removing, and what they do.
 #include <vector>
 
 #include "sim/api/api.h"
@@ -9,7 +9,7 @@
 namespace gpushare::sim {
 namespace {
 
-// Adds a node that `fill` completes; the node is gone again when `fill` fails.
+// Adds a node that `fill` completes. If `fill` fails, the node is removed again.
 template <typename Fill>
 CUresult Add(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* dependency_handles,
              size_t count, NodeType type, const Fill& fill) {
@@ -44,7 +44,7 @@ CUresult GetKernelNode(CUgraphNode handle, Parameters* parameters) {
   parameters->blockDimZ = node->shape.block_z;
   parameters->sharedMemBytes = node->shape.shared_bytes;
   if constexpr (requires { parameters->ctx; }) {
-    // Its context may be gone, and the function with it.
+    // The node's context may be gone, and the function with it.
     if (const Function* const function = state().functions.Find(node->function_handle)) {
       parameters->ctx = HandleOf(function->module->context);
     }
@@ -54,7 +54,7 @@ CUresult GetKernelNode(CUgraphNode handle, Parameters* parameters) {
   return CUDA_SUCCESS;
 }
 
-// The array whose bytes lie at an address, as its handle.
+// The handle of the array that contains the address.
 CUarray ArrayAt(uint64_t address) {
   for (const Array* const array : state().arrays.All()) {
     if (array->address <= address && address - array->address < array->shape.bytes()) {
@@ -64,7 +64,7 @@ CUarray ArrayAt(uint64_t address) {
   return nullptr;
 }
 
-// Where an end begins, within its array or from its first byte on.
+// The start of one end of a copy, relative to its array or as an address.
 template <typename Host>
 void EndOf(uint64_t address, bool in_array, bool on_device, const CopyWork& copy, uint64_t pitch,
            uint64_t slice, CUmemorytype* type, Host* host, CUdeviceptr* device, CUarray* array,

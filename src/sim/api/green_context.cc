@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Green contexts, their streams, and events of all that one does.
+// Green contexts, their streams, and events for all work of a green context.
 #include <algorithm>
 #include <memory>
 
@@ -49,7 +49,7 @@ CUresult Create(CUgreenCtx* handle, CUdevResourceDesc description, CUdevice dev,
   device->primary->greens.push_back(green.get());
   device->KnowSms();
   *handle = reinterpret_cast<CUgreenCtx>(green->handle);
-  static_cast<void>(green.release());  // the table's
+  static_cast<void>(green.release());  // owned by the handle table from now on
   return CUDA_SUCCESS;
 }
 
@@ -83,7 +83,7 @@ void ForEachStream(const GreenContext& green, F&& f) {
   }
 }
 
-// An event of the whole context fits into no capture.
+// An event for a whole context cannot be captured.
 CUresult RefuseCaptures(const GreenContext& green) {
   CUresult result = CUDA_SUCCESS;
   ForEachStream(green, [&](Stream* stream) {

@@ -157,7 +157,7 @@ bool Attribute(const Device& device, CUdevice_attribute attribute, int* value) {
       return true;
     default:
       if (ArrayLimit(attribute, value)) return true;
-      // What is not modelled is not supported and reads as 0.
+      // Features that are not modelled are not supported, and their attributes read 0.
       *value = 0;
       return attribute > 0 && attribute < CU_DEVICE_ATTRIBUTE_MAX;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles by which one process gives another its memory and its events. Between processes that share the
-// device (`shared`); without that there is nobody to give them to.
+// Handles by which one process gives its memory and its events to another. They work between processes that share the device
+// (`shared`); without that there is no other process to give them to.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,10 +19,10 @@ namespace {
 
 constexpr uint64_t kMemoryMagic = 0x6d656d6f72790001, kEventMagic = 0x6576656e74000001;
 
-// What a handle says. It comes from another process, over whatever way: any of it may be wrong.
+// The content of a handle. It may come from any process by any way, so every field may be wrong.
 struct MemoryHandle {
-  uint64_t magic, incarnation;  // of the process that allocated it
-  int32_t pid, descriptor;      // of the file with the bytes
+  uint64_t magic, incarnation;  // of the process that allocated the memory
+  int32_t pid, descriptor;      // `descriptor`: the file with the bytes
   uint64_t offset, size, id;
   uint64_t unused[2];
 };
@@ -34,7 +34,7 @@ struct EventHandle {
 };
 static_assert(sizeof(EventHandle) == sizeof(CUipcEventHandle));
 
-// Memory of others that is open here: once per context, however often it is opened.
+// Memory of other processes that is open here: one entry per context, however often it is opened.
 struct Opened {
   uint64_t incarnation, id, offset, size, context;
   uint64_t address, allocation;
@@ -46,14 +46,14 @@ std::vector<Opened>& AllOpened() {
   return opened;
 }
 
-// Whether it is still there: a reset takes everything away.
+// Whether the memory is still mapped: a reset removes everything.
 bool IsMapped(const Opened& one) {
   const Mapping* const mapping = state().virtual_memory.FindMapping(one.address);
   return mapping != nullptr && mapping->buffer && mapping->address == one.address &&
          mapping->allocation->handle == one.allocation;
 }
 
-// The file with the exporter's bytes, of a size that stays as it is; -1: there is none.
+// The file with the exporter's bytes, with a size that cannot change; -1 if there is none.
 int OpenArena(const MemoryHandle& from, uint64_t* size) {
   uint64_t end;
   if (from.pid <= 0 || from.descriptor < 0 ||
@@ -62,7 +62,7 @@ int OpenArena(const MemoryHandle& from, uint64_t* size) {
   }
   const std::string path =
       "/proc/" + std::to_string(from.pid) + "/fd/" + std::to_string(from.descriptor);
-  // First without opening what is there: to close the file of the shared device would drop its locks.
+  // Check before opening it: closing a descriptor of the shared device's file would drop its locks.
   const int found_at = open(path.c_str(), O_PATH | O_CLOEXEC);
   if (found_at < 0) return -1;
   struct stat found;
@@ -178,7 +178,7 @@ CUresult CloseMemory(CUdeviceptr pointer) {
   }
   result = WaitForContext(context, "the work before cuIpcCloseMemHandle");
   if (result != CUDA_SUCCESS) return result;
-  // Somebody else may have opened or closed it while we waited.
+  // Another thread may have opened or closed it while we waited.
   found = find();
   if (found == AllOpened().end()) return CUDA_ERROR_INVALID_VALUE;
   if (--found->references > 0) return CUDA_SUCCESS;

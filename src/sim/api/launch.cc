@@ -41,7 +41,7 @@ void FillKernel(Command* command, const Function& function, const KernelPlan& pl
 
 namespace {
 
-// The two ways to pass parameters.
+// Reads CU_LAUNCH_PARAM_*, the second way to pass parameters.
 CUresult ReadExtra(void** extra, const uint8_t** packed, uint64_t* bytes) {
   *packed = nullptr;
   *bytes = 0;
@@ -67,7 +67,7 @@ struct LaunchOptions {
   int priority = 0;
 };
 
-// Inline in each entry point: they have a dozen arguments to hand on.
+// Inline in each entry point, because a call would pass on a dozen arguments.
 [[gnu::always_inline]] inline CUresult Launch(CUfunction handle, const LaunchShape& shape,
                                               CUstream stream_handle, NullStream null,
                                               void** parameters, void** extra,
@@ -103,7 +103,7 @@ struct LaunchOptions {
   const bool first = !std::exchange(function->loaded, true);
   if (first && s.config.first_launch_host > 0) [[unlikely]] {
     s.clock.Spend(s.config.first_launch_host);
-    // Others had their turn: what this call is about may be gone.
+    // Other threads had the turn: the objects of this call may be gone.
     if (FindFunction(handle, current) != function) return CUDA_ERROR_INVALID_HANDLE;
     result = FindStream(stream_handle, null, &stream);
     if (result != CUDA_SUCCESS) return result;
@@ -152,7 +152,7 @@ CUresult LaunchEx(const CUlaunchConfig* config, CUfunction function, NullStream 
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
       case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-        break;  // no influence on what is modelled
+        break;  // no effect on what is modelled
       default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cooperative launch over several devices: the same kernel on each, at most one a device. By default none
-// begins before the work that was in any of the streams has ended, and no later work in any of them before
-// all of the kernels have.
+// A cooperative launch over several devices: the same kernel on each, at most one per device. By default no kernel begins
+// before the earlier work in all of the streams has ended, and later work in any of the streams waits for all of the kernels.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -19,7 +18,7 @@ struct OneLaunch {
   KernelPlan plan;
 };
 
-// A command, unless it has gone meanwhile.
+// Refers to a command, and can tell whether it is gone.
 struct Ticket {
   explicit Ticket(Command* of) : command(of), generation(of == nullptr ? 0 : of->generation) {}
   void Before(Command* after) const {
@@ -81,7 +80,7 @@ CUresult ReadAll(const CUDA_LAUNCH_PARAMS* list, unsigned count, std::vector<One
   return CUDA_SUCCESS;
 }
 
-// Waits until each stream has room for the kernel and for what comes behind it.
+// Waits until each stream has room for the kernel and for the commands behind it.
 CUresult AwaitRoom(const CUDA_LAUNCH_PARAMS* list, unsigned count,
                    std::vector<OneLaunch>* launches) {
   for (;;) {
@@ -90,7 +89,7 @@ CUresult AwaitRoom(const CUDA_LAUNCH_PARAMS* list, unsigned count,
     const auto full = std::find_if(launches->begin(), launches->end(),
                                    [](const OneLaunch& one) { return !HasSpace(one.stream); });
     if (full == launches->end()) return CUDA_SUCCESS;
-    // Others have their turn: everything is looked up again.
+    // Other threads had the turn, so everything is looked up again.
     const CUresult waited = WaitForSpace(&full->stream);
     if (waited != CUDA_SUCCESS) return waited;
   }

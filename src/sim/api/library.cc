@@ -64,7 +64,7 @@ struct JitOptions {
 CUresult CheckLibraryOptions(const CUlibraryOption* options, unsigned count) {
   if (count > 0 && options == nullptr) return CUDA_ERROR_INVALID_VALUE;
   for (unsigned i = 0; i < count; ++i) {
-    // The other one is of variables that host and device have in common, of which nothing is known here.
+    // The other option is about variables that host and device share, which are not modelled.
     if (options[i] != CU_LIBRARY_BINARY_IS_PRESERVED) {
       return options[i] == CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE
                  ? CUDA_ERROR_NOT_SUPPORTED
@@ -160,7 +160,7 @@ SIM_API(cuLibraryLoadFromFile)
  unsigned jit_count, CUlibraryOption* options, void**, unsigned count) {
   SIM_ENTER(cuLibraryLoadFromFile, kCall);
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // Who keeps the image is asked of who has it.
+  // The caller has no image in memory that it could promise to preserve.
   if (options != nullptr &&
       std::find(options, options + count, CU_LIBRARY_BINARY_IS_PRESERVED) != options + count) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -233,7 +233,7 @@ SIM_API(cuLibraryGetGlobal)
   return result != CUDA_SUCCESS ? result : FindGlobal(*module, name, address, bytes);
 }
 
-// PTX and cubins as they are read here have neither: no library has one.
+// The reader of PTX and cubins supports no managed variables and no unified functions: no library has one.
 SIM_API(cuLibraryGetManaged)(CUdeviceptr*, size_t*, CUlibrary library, const char* name) {
   SIM_ENTER(cuLibraryGetManaged, kNone);
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory: allocation, advice and what is known of a range.
+// Managed memory: allocation, advice and the attributes of ranges.
 #include <cstring>
 
 #include "sim/api/api.h"
@@ -36,7 +36,7 @@ CUresult Advise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice,
     case CU_MEM_ADVISE_SET_READ_MOSTLY:
     case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
     case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
-      break;  // wherever
+      break;  // any place is allowed
     case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
     case CU_MEM_ADVISE_SET_ACCESSED_BY:
     case CU_MEM_ADVISE_UNSET_ACCESSED_BY: {
@@ -77,7 +77,7 @@ CUresult Advise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice,
   return CUDA_SUCCESS;
 }
 
-// What all pages of a range agree on.
+// The attributes that all pages of a range have in common.
 ManagedPages Common(ManagedRange* range, uint64_t offset, uint64_t bytes) {
   ManagedPages common = range->At(offset);
   range->ForPages(offset, bytes, [&](const ManagedPages& pages, uint64_t, uint64_t) {
@@ -168,7 +168,7 @@ CUresult Attach(CUstream stream_handle, CUdeviceptr pointer, size_t bytes, unsig
   if (result != CUDA_SUCCESS) return result;
   result = WaitForSpace(&stream);
   if (result != CUDA_SUCCESS) return result;
-  // With concurrent access an association restricts nothing: what is left is its place in the stream.
+  // With concurrent access the attachment restricts nothing: only its place in the stream remains.
   Submit(stream, NewCommand(stream, CommandType::kEmpty));
   return CUDA_SUCCESS;
 }
@@ -178,7 +178,7 @@ CUresult Attach(CUstream stream_handle, CUdeviceptr pointer, size_t bytes, unsig
 
 using namespace gpushare::sim;  // NOLINT: the entry points are global names
 
-// Not declared by every header under these names.
+// Not every header declares them under these names.
 extern "C" CUresult CUDAAPI cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
 
 SIM_API(cuMemAllocManaged)(CUdeviceptr* pointer, size_t bytes, unsigned flags) {

@@ -28,7 +28,7 @@ CUresult Allocate(const ThreadContext& thread, CUdeviceptr* pointer, size_t byte
   return CUDA_SUCCESS;
 }
 
-// Freeing waits for the work that the context has now, as the driver's does.
+// Freeing waits for the present work of the context, as the driver does.
 CUresult Drain(Context* context) { return WaitForContext(context, "the work before a free"); }
 
 CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
@@ -45,7 +45,7 @@ CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
     if (block != nullptr) break;
   }
   if (block == nullptr) {
-    // Of a pool or a graph: nothing is waited for, the caller says that nobody uses it any more.
+    // Memory of a pool or a graph: freed without waiting, as the caller promises that nobody uses it any more.
     Block* const ordered = FindBlock(pointer, &device);
     if (ordered != nullptr && ordered->pool != nullptr && ordered->address == pointer) {
       ordered->pool->FreeNow(ordered);
@@ -68,7 +68,7 @@ CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
   }
   result = Drain(block->context);
   if (result != CUDA_SUCCESS) return result;
-  // Somebody else may have freed it while we waited.
+  // Another thread may have freed it while we waited.
   if (managed.InRange(pointer)) {
     return managed.Free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
@@ -152,7 +152,7 @@ SIM_API(cuMemFreeHost)(void* pointer) {
   if (result != CUDA_SUCCESS) return result;
   const HostRange* const range = state().host.Find(reinterpret_cast<uint64_t>(pointer));
   if (range == nullptr || !range->owned) return CUDA_ERROR_INVALID_VALUE;
-  result = Drain(range->context);  // copies from and to it
+  result = Drain(range->context);  // of copies from and to it
   if (result != CUDA_SUCCESS) return result;
   return state().host.Free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

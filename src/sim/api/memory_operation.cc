@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory operations of streams. The first and the second version differ only in what the oldest devices
-// could do.
+// Memory operations of streams. The first and the second version of each call differ only in what the oldest devices supported.
 #include "sim/stream/memory_operation.h"
 
 #include "sim/api/api.h"
@@ -76,7 +75,7 @@ CUresult SubmitOperations(const std::vector<Operation>& operations, CUstream han
   if (result != CUDA_SUCCESS) return result;
   for (const Operation& operation : operations) {
     if (operation.type == CommandType::kEmpty) continue;
-    // By what came before it.
+    // An earlier operation of the batch may have taken the context down.
     if (stream->context->lost != 0) return static_cast<CUresult>(stream->context->lost);
     result = WaitForSpace(&stream);
     if (result != CUDA_SUCCESS) return result;
@@ -106,7 +105,7 @@ CUresult Batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams* 
   if (list == nullptr || count == 0 || count > kMostOperations || flags != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // All or nothing.
+  // Checks all operations before submitting any.
   std::vector<Operation> operations(count);
   for (unsigned i = 0; i < count; ++i) {
     const CUresult result = Read(list[i], &operations[i]);

@@ -54,7 +54,7 @@ CUresult SetAttribute(CUfunction handle, CUfunction_attribute attribute, int val
   return ChangeSettings(&function->settings, attribute, value);
 }
 
-// Of a library's kernel it is that of the current context which is asked.
+// For a library's kernel, the answer is that of its module in the current context.
 CUresult FindForOccupancy(CUfunction handle, const Function** function) {
   *function = Find(handle);
   if (*function != nullptr) return CUDA_SUCCESS;
@@ -120,7 +120,7 @@ SIM_API(cuModuleUnload)(CUmodule handle) {
   SIM_ENTER(cuModuleUnload, kCall);
   Module* const module = state().modules.Find(handle);
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (module->library != nullptr) return CUDA_ERROR_NOT_PERMITTED;  // it goes with that
+  if (module->library != nullptr) return CUDA_ERROR_NOT_PERMITTED;  // the library unloads it
   const CUresult result = CheckUnsafe(scope.thread());
   if (result != CUDA_SUCCESS) return result;
   DestroyModule(module);

@@ -53,7 +53,7 @@ CUresult AddDevice(CUmemGenericAllocationHandle handle, CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
-// `memory` is granular at both ends and lies in the object: what both forms of binding have in common.
+// The common part of both forms of binding: `memory` must be granular at both ends and lie within the object.
 CUresult Bind(CUmemGenericAllocationHandle handle, uint64_t offset, Allocation* memory,
               uint64_t memory_offset, uint64_t size) {
   Allocation* const object = FindMulticast(handle);
@@ -65,9 +65,9 @@ CUresult Bind(CUmemGenericAllocationHandle handle, uint64_t offset, Allocation* 
       size > memory->size - memory_offset) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // What can be seen outside is made of what can be seen outside.
+  // An exportable object may contain only exportable memory.
   if (object->handle_types != 0 && memory->handle_types == 0) return CUDA_ERROR_INVALID_VALUE;
-  ++memory->mappings;  // over the wait, too
+  ++memory->mappings;  // keeps it alive while we wait
   const auto result = static_cast<CUresult>(virtual_memory().WaitForTeam(object));
   const bool free = result == CUDA_SUCCESS && object->team->Has(memory->device) &&
                     virtual_memory().IsUnbound(*object, memory->device, offset, size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SMs as a resource: what a device or a context has of them, how they are split up, and descriptors.
+// SMs as a resource: the SMs of a device or a context, splitting them, and descriptors.
 #include <algorithm>
 #include <cstring>
 
@@ -8,24 +8,24 @@
 namespace gpushare::sim {
 namespace {
 
-// What says in a resource, out of the caller's sight, which SMs it stands for.
+// Stored in the private part of a resource: which SMs the resource stands for.
 struct Origin {
   enum class Kind : uint32_t { kNone, kDevice, kGreenContext, kSplit };
   static constexpr uint32_t kMark = 0x6770736d;
   uint32_t mark = 0;
   Kind kind = Kind::kNone;
-  uint64_t of = 0;  // a device's ordinal, a green context's handle, a split's place
+  uint64_t of = 0;  // ordinal of a device, handle of a green context, index of a split
   uint32_t group = 0;
 };
 static_assert(sizeof(Origin) <= sizeof(CUdevResource{}._internal_padding));
 
-// The part of a resource that is the caller's to read; of CUDA 13, whose members are the newest.
+// The public part of a resource, with the newest members, those of CUDA 13.
 struct SmFields {
   unsigned count, least, alignment;
 };
 static_assert(sizeof(SmFields) <= sizeof(CUdevResource{}._oversize));
 
-// Guidelines of the driver's documentation.
+// According to the driver's documentation.
 void Granularity(const Config& config, bool coscheduled, unsigned* least, unsigned* alignment) {
   *least = config.compute_major >= 9 ? 8 : config.compute_major == 8 ? 4 : 2;
   *alignment = config.compute_major >= 9 ? 8 : 2;
@@ -41,7 +41,7 @@ void Fill(const Config& config, const Origin& origin, uint32_t count, CUdevResou
   std::memcpy(resource->_internal_padding, &origin, sizeof(origin));
 }
 
-// False: it is none that we gave out, or what it was of is gone.
+// False when the resource is not one of ours, or when its origin is gone.
 bool Read(const CUdevResource& resource, Origin* origin, int* device, SmSet* sms) {
   std::memcpy(origin, resource._internal_padding, sizeof(*origin));
   if (origin->mark != Origin::kMark) return false;
@@ -94,7 +94,7 @@ CUresult OfGreen(const GreenContext& green, CUdevResource* resource, CUdevResour
   return CUDA_SUCCESS;
 }
 
-// The place of a split like this, which is one and the same for all calls that ask for it.
+// The index of the split. Equal splits have the same index.
 uint64_t Remember(const SmSplit& split) {
   std::vector<SmSplit>& known = state().sm_splits;
   for (size_t i = 0; i < known.size(); ++i) {
@@ -117,7 +117,7 @@ CUresult Split(CUdevResource* result, unsigned* groups, const CUdevResource* inp
   Origin origin;
   SmSplit split{};
   if (!Read(*input, &origin, &split.device, &split.from)) return CUDA_ERROR_INVALID_VALUE;
-  // Not again without a context between.
+  // A split can only be split again after it was used in a context.
   if (origin.kind == Origin::Kind::kSplit) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
   const Config& config = state().config;
   const bool large = (flags & kLargeClusters) != 0;
@@ -144,7 +144,7 @@ CUresult Split(CUdevResource* result, unsigned* groups, const CUdevResource* inp
   if (remaining == nullptr) return CUDA_SUCCESS;
   const uint32_t rest = count - split.groups * split.size;
   if (rest == 0) {
-    *remaining = {};  // of no type: there is nothing
+    *remaining = {};  // without a type: nothing remains
   } else {
     Fill(config, part, rest, remaining);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which devices may reach each other's memory. Kernels touch none, so that nobody is kept from it; what a
-// program enabled is known and told.
+// Peer access between devices. Kernels touch no memory, so access is never denied; the driver only records and reports what a
+// program enabled.
 #include <algorithm>
 
 #include "sim/api/api.h"
@@ -8,10 +8,10 @@
 namespace gpushare::sim {
 namespace {
 
-// Any two devices; of a device to itself nobody speaks of peers.
+// Any two devices can; a device is not its own peer.
 bool CanAccess(const Device* device, const Device* peer) { return device != peer; }
 
-// The current context and its entry for the other, if it has one.
+// The current context, and its entry for `peer` if it has one.
 CUresult FindPeer(CUcontext peer, Context** own, std::vector<uint64_t>::iterator* entry) {
   const CUresult result = CurrentContext(own);
   if (result != CUDA_SUCCESS) return result;
@@ -46,7 +46,7 @@ SIM_API(cuDeviceGetP2PAttribute)
     case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
       *value = CanAccess(device, peer) ? 1 : 0;
       return CUDA_SUCCESS;
-    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:  // all links are as good
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:  // all links are equal
     case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
       *value = 0;
       return CUDA_SUCCESS;

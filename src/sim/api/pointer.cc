@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver knows of a pointer.
+// Attributes of pointers.
 #include <cstring>
 
 #include "sim/api/api.h"
@@ -11,7 +11,7 @@ namespace {
 // Newer than the oldest header that is supported.
 constexpr int kIsHwDecompressCapable = 21;
 
-// Where the memory that an address belongs to begins, and how much it is.
+// The allocation that contains an address: its beginning and its size.
 struct Range {
   uint64_t address, size;
 };
@@ -23,7 +23,7 @@ Range MappedRange(const Known& known) {
   return {0, 0};
 }
 
-// The same, but of reserved addresses the whole reservation.
+// The same, but for reserved addresses the whole reservation.
 Range ReservedRange(const Known& known) {
   if (known.reservation == nullptr) return MappedRange(known);
   return {known.reservation->address(), known.reservation->size()};
@@ -44,14 +44,14 @@ CUresult Store(void* data, T value) {
   return CUDA_SUCCESS;
 }
 
-// Unique in the process: each device counts by itself.
+// Unique in the process, although each device numbers its own buffers.
 uint64_t BufferId(const Known& known) {
   if (known.host != nullptr) return known.host->address;
   const uint64_t id = known.block != nullptr ? known.block->id : known.mapping->allocation->id;
   return static_cast<uint64_t>(known.device->ordinal) << 48 | id;
 }
 
-// What the current context's device may do there.
+// What the current context's device may do with the memory.
 CUresult AccessFlags(const Known& known, void* data) {
   Context* context;
   const CUresult result = CurrentContext(&context);
@@ -74,7 +74,7 @@ CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t po
   const Context* const context = known.block != nullptr  ? known.block->context
                                  : known.host != nullptr ? known.host->context
                                                          : nullptr;
-  // Of addresses that are reserved and not mapped only this much is known.
+  // Addresses that are reserved and not mapped have only these attributes.
   if (known.reservation != nullptr && known.mapping == nullptr) {
     switch (attribute) {
       case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -88,7 +88,7 @@ CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t po
   }
   switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      // Virtual memory management belongs to none.
+      // Memory of the virtual memory management has no context.
       return Store<void*>(data, context == nullptr ? nullptr : HandleOf(context));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return Store<unsigned>(data,
@@ -188,7 +188,8 @@ SIM_API(cuPointerGetAttributes)
       if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) return result;
     }
     if (result == CUDA_SUCCESS) continue;
-    // Of what it has no answer to, this form says so instead of failing. The values differ in width.
+    // This form stores a neutral value for an attribute that the address does not have, instead of failing. The values differ
+    // in width.
     switch (static_cast<int>(attributes[i])) {
       case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       case CU_POINTER_ATTRIBUTE_IS_MANAGED:

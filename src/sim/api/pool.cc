@@ -20,14 +20,14 @@ CUmemoryPool HandleOf(const MemoryPool* pool) {
 CUresult AllocateFrom(MemoryPool* pool, CUdeviceptr* pointer, size_t bytes, Stream* stream) {
   State& s = state();
   if (s.faults.FailAllocation()) return CUDA_ERROR_OUT_OF_MEMORY;
-  // In a capture the graph owns it, not the pool.
+  // During a capture, the graph owns the memory, not the pool.
   if (stream->capture != nullptr) return CaptureAllocation(stream, pool->device, bytes, pointer);
   std::vector<Command*> waits;
   const Block* const block = pool->Allocate(bytes, stream, &waits);
   if (block == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = block->address;
   if (waits.empty()) return CUDA_SUCCESS;
-  // Only then has the allocation a place in the stream that anybody could notice.
+  // The allocation needs a place in the stream only if it has to wait for frees.
   Command* const command = NewCommand(stream, CommandType::kEmpty);
   command->earliest = 0;
   for (Command* free : waits) s.pool.AddEdge(free, command);
@@ -73,7 +73,7 @@ CUresult Free(CUdeviceptr pointer, CUstream handle, NullStream null) {
     return CUDA_SUCCESS;
   }
   if (block->graph != nullptr) return FreeGraphMemory(block->graph, stream);
-  // What cuMemAlloc gave may be freed in stream order too.
+  // Memory from cuMemAlloc can be freed in stream order too.
   block->freeing = true;
   Command* const command = NewCommand(stream, CommandType::kMemory);
   command->earliest = 0;
@@ -82,7 +82,7 @@ CUresult Free(CUdeviceptr pointer, CUstream handle, NullStream null) {
   return CUDA_SUCCESS;
 }
 
-// The part of CUmemPoolProps behind `win32SecurityAttributes`, which older headers call reserved.
+// The part of CUmemPoolProps after `win32SecurityAttributes`, which older headers declare as reserved.
 struct Tail {
   uint64_t max_size;
   uint8_t zero[56];
@@ -109,7 +109,7 @@ CUresult Create(CUmemoryPool* handle, const CUmemPoolProps* properties) {
   if (where == kHost || where == kHostNuma) return CUDA_ERROR_NOT_SUPPORTED;
   Device* const device = FindDevice(properties->location.id);
   if (where != CU_MEM_LOCATION_TYPE_DEVICE || device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // Pools that other processes can open are not modelled.
+  // Pools that can be shared with other processes are not modelled.
   if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
   *handle = HandleOf(NewPool(device, tail.max_size));
   return CUDA_SUCCESS;
@@ -183,7 +183,7 @@ CUresult SetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, const 
       if (number != 0) return CUDA_ERROR_INVALID_VALUE;
       MemoryPool::Bytes& bytes =
           attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH ? pool->used : pool->reserved;
-      bytes.high = bytes.now;  // the mark starts anew from what there is
+      bytes.high = bytes.now;  // the mark restarts from the present use
       return CUDA_SUCCESS;
     }
     default:
@@ -203,7 +203,7 @@ CUresult SetAccess(CUmemoryPool handle, const CUmemAccessDesc* map, size_t count
     const bool wanted = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     if (!wanted && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_VALUE;
     if (device == pool->device) {
-      if (!wanted) return CUDA_ERROR_INVALID_VALUE;  // a pool's own device keeps its access
+      if (!wanted) return CUDA_ERROR_INVALID_VALUE;  // a pool's own device always has access
       continue;
     }
     const uint64_t bit = uint64_t{1} << device->ordinal;

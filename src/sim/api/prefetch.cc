@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory that is moved before it is needed, and memory whose bytes are not needed any more. One
-// prefetch and batches of either: each operation of a batch is a command of the stream, which is one of the
-// orders allowed.
+// Prefetches of managed memory, and discards of memory with bytes that are not needed any more. There are single prefetches and
+// batches of either. Each operation of a batch is one command of the stream: the API allows this order among others.
 #include <vector>
 
 #include "sim/api/api.h"
@@ -16,14 +15,14 @@ enum class Verb : uint8_t { kPrefetch, kDiscard, kDiscardAndPrefetch };
 struct ManagedOperation {
   CUdeviceptr pointer;
   size_t bytes;
-  ManagedPlace place;  // of a prefetch
+  ManagedPlace place;  // for a prefetch
 };
 
 CUresult Put(const ManagedOperation& operation, Verb verb, Stream** stream) {
   CUresult result = CUDA_SUCCESS;
   if (!HasSpace(*stream)) result = WaitForSpace(stream);
   if (result != CUDA_SUCCESS) return result;
-  // Looked up again: others may have had their turn.
+  // Looked up again: other threads may have had the turn.
   ManagedRange* const range = state().managed.Find(operation.pointer, operation.bytes);
   if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t offset = operation.pointer - range->block->address;
@@ -53,7 +52,7 @@ CUresult Put(const ManagedOperation& operation, Verb verb, Stream** stream) {
   return CUDA_SUCCESS;
 }
 
-// All of them or, where one is wrong, none.
+// Submits all operations or, if one is invalid, none.
 CUresult PutAll(const std::vector<ManagedOperation>& operations, Verb verb, CUstream handle,
                 NullStream null) {
   Stream* stream;
@@ -113,7 +112,7 @@ CUresult Batch(Verb verb, const CUdeviceptr* pointers, const size_t* sizes, size
 
 using namespace gpushare::sim;  // NOLINT: the entry points are global names
 
-// Not declared by every header under these names.
+// Not every header declares them under these names.
 #define DECLARE_PREFETCHES(suffix)                                                                 \
   extern "C" {                                                                                     \
   CUresult CUDAAPI cuMemPrefetchAsync_v2##suffix(CUdeviceptr, size_t, CUmemLocation, unsigned,     \

@@ -11,7 +11,7 @@
 namespace gpushare::sim {
 namespace {
 
-// Entries of one name, newest first, stand together in the table.
+// Entries with the same name stand together in the table, newest first.
 const std::vector<const EntryPoint*>& SortedEntries() {
   static const std::vector<const EntryPoint*>& sorted = *[] {
     auto* const entries = new std::vector<const EntryPoint*>;
@@ -40,7 +40,7 @@ Found Search(std::string_view name, int version, bool per_thread, void** address
     known = true;
     has_per_thread |= (*i)->per_thread;
   }
-  // A name without a variant for the per-thread stream means the same either way.
+  // A name without a variant for the per-thread stream has the same meaning for both.
   const bool wanted = per_thread && has_per_thread;
   for (; at != entries.end() && (*at)->name == name; ++at) {
     if ((*at)->per_thread != wanted || (*at)->since > version) continue;
@@ -63,7 +63,7 @@ CUresult GetProcAddress(const char* name, void** address, int version, cuuint64_
       Search(name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, address);
   if (status != nullptr) *status = static_cast<CUdriverProcAddressQueryResult>(found);
   if (found == Found::kFound) return CUDA_SUCCESS;
-  // With a status to write, only the status says that a known name is too new.
+  // If the caller takes a status, only the status reports that a known name is too new.
   if (found == Found::kVersionNotSufficient && status != nullptr) return CUDA_SUCCESS;
   return CUDA_ERROR_NOT_FOUND;
 }
@@ -85,7 +85,7 @@ SIM_API(cuGetProcAddress_v2)
   return GetProcAddress(name, address, version, flags, status);
 }
 
-// The private tables by which NVIDIA's runtime knows NVIDIA's driver: never answered.
+// The private tables by which NVIDIA's runtime recognises NVIDIA's driver: never provided.
 SIM_API(cuGetExportTable)(const void** table, const CUuuid*) {
   SIM_ENTER(cuGetExportTable, kNone);
   if (table != nullptr) *table = nullptr;

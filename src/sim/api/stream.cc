@@ -19,7 +19,7 @@ CUresult Create(CUstream* handle, unsigned flags, int priority) {
   const CUresult result = CurrentContext(&context);
   if (result != CUDA_SUCCESS) return result;
   Stream* const stream = NewStream(context, CurrentGreen(*CurrentThread()));
-  // Out of range priorities are clamped, as the driver does.
+  // Priorities out of range are clamped, as the driver does.
   stream->priority = std::clamp(priority, 1 - kPriorityLevels, 0);
   stream->non_blocking = (flags & CU_STREAM_NON_BLOCKING) != 0;
   *handle = reinterpret_cast<CUstream>(stream->handle);
@@ -51,7 +51,7 @@ CUresult Query(const ThreadContext& thread, CUstream handle, NullStream null) {
   result = CheckStreamIdle(thread, stream);
   if (result != CUDA_SUCCESS) return result;
   if (stream->tail != nullptr) return CUDA_ERROR_NOT_READY;
-  // The legacy stream stands for every blocking stream too.
+  // The legacy stream also represents every blocking stream.
   if (stream->legacy) {
     for (const Stream* other : stream->context->streams) {
       if (!other->non_blocking && other->green == stream->green && other->tail != nullptr) {
@@ -74,7 +74,7 @@ CUresult Synchronize(const ThreadContext& thread, CUstream handle, NullStream nu
   }
   Device* const device = stream->device;
   const uint64_t id = stream->legacy ? 0 : stream->id;
-  // The legacy stream stands for every blocking stream too.
+  // The legacy stream also represents every blocking stream.
   result = stream->legacy ? WaitForDefaultStream(stream, "cuStreamSynchronize")
                           : WaitForStream(stream, "cuStreamSynchronize");
   if (result == CUDA_SUCCESS && !device->pools.empty()) PoolsSynchronized(device, id);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points that are not modelled: counted, and answered CUDA_ERROR_NOT_SUPPORTED. The build lists
-// them in stubs.inc: every line of src/driver/symbols.def that is not marked as simulated.
+// Entry points that are not modelled: their calls are counted and return CUDA_ERROR_NOT_SUPPORTED. The build lists them in
+// stubs.inc: every line of src/driver/symbols.def that is not marked as simulated.
 #include "sim/api/api.h"
 
 #define GPUSHARE_SIM_STUB(name)                                                                \

@@ -11,7 +11,7 @@ bool IsLive(uint64_t address, uint64_t bytes) {
   return bytes > 0 && IsDeviceAddress(address) && IsUsableRange(address, bytes);
 }
 
-// What a texture reads from has to be there when it is made; that it stays is up to the program.
+// The memory of a texture must exist when the texture is created. Keeping it is up to the program.
 bool IsThere(const CUDA_RESOURCE_DESC& resource) {
   const auto& flat = resource.res.pitch2D;
   switch (resource.resType) {
@@ -22,7 +22,7 @@ bool IsThere(const CUDA_RESOURCE_DESC& resource) {
     case CU_RESOURCE_TYPE_LINEAR:
       return IsLive(resource.res.linear.devPtr, resource.res.linear.sizeInBytes);
     case CU_RESOURCE_TYPE_PITCH2D:
-      // The last row need not be a whole one.
+      // The last row may be shorter than the pitch.
       return flat.width > 0 && flat.height > 0 && flat.width <= flat.pitchInBytes &&
              flat.pitchInBytes <= UINT32_MAX && flat.height <= UINT32_MAX &&
              IsLive(flat.devPtr, flat.pitchInBytes * (flat.height - 1) + flat.width);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// User objects and the references of programs and graphs to them.
+// User objects, and the references that programs and graphs hold.
 #include <algorithm>
 #include <climits>
 #include <memory>
@@ -14,7 +14,7 @@ UserObject* FindObject(CUuserObject handle) { return state().user_objects.Find(h
 
 bool IsCount(unsigned count) { return count > 0 && count <= INT_MAX; }
 
-// Gives references of the program back, with the last one the object unless a graph has some.
+// Releases references of the program. Releasing the last one destroys the object unless a graph holds references.
 void Release(UserObject* object, uint64_t count) {
   object->by_program -= count;
   if (object->by_program == 0) object->self.reset();
@@ -33,7 +33,7 @@ using namespace gpushare::sim;  // NOLINT: the entry points are global names
 SIM_API(cuUserObjectCreate)
 (CUuserObject* handle, void* data, CUhostFn destroy, unsigned count, unsigned flags) {
   SIM_ENTER(cuUserObjectCreate, kNone);
-  // That nobody can wait for the destructor is all that there is, and has to be asked for.
+  // The flag is mandatory: it says that nobody can wait for the destructor.
   if (handle == nullptr || destroy == nullptr || !IsCount(count) ||
       flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
     return CUDA_ERROR_INVALID_VALUE;

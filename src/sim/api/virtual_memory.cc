@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kHostPage = 4096;
 constexpr int kTypeManaged = 2;  // newer than the oldest header that is supported
 
-// What can be created: device memory, exported as a file descriptor or not at all.
+// Only device memory can be created, exportable as a file descriptor or not at all.
 CUresult CheckProperties(const CUmemAllocationProp* properties, Device** device) {
   if (properties == nullptr || properties->win32HandleMetaData != nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -53,7 +53,7 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t size,
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   allocation->handle_types = properties->requestedHandleTypes;
   allocation->usage = properties->allocFlags.usage;
-  // Whether a request for compression was granted is to be read back: here it never is.
+  // Programs read back whether a request for compression was granted: here it never is.
   *handle = allocation->handle;
   return CUDA_SUCCESS;
 }
@@ -78,7 +78,7 @@ CUresult Reserve(CUdeviceptr* pointer, size_t size, size_t alignment, CUdevicept
       (alignment & (alignment - 1)) != 0 || flags != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // What can be mapped is granular: a smaller alignment would be of no use.
+  // Mappings are granular, so a smaller alignment would be of no use.
   if (alignment < VirtualMemory::kGranularity) alignment = VirtualMemory::kGranularity;
   const uint64_t address = virtual_memory().Reserve(size, alignment, hint);
   if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -95,7 +95,7 @@ CUresult Map(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAlloca
   if (allocation == nullptr || offset > allocation->size || size > allocation->size - offset) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // Only multicast objects are mapped from anywhere but their beginning.
+  // Only multicast objects can be mapped from an offset.
   if (allocation->team == nullptr && offset != 0) return CUDA_ERROR_INVALID_VALUE;
   if (allocation->team != nullptr) {
     const auto result = static_cast<CUresult>(virtual_memory().WaitForTeam(allocation));
@@ -105,14 +105,14 @@ CUresult Map(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAlloca
                                                                  : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Devices do not reach each other's memory, but by the multicast object of a team.
+// Devices cannot access each other's memory, except through the multicast object of a team.
 bool Reaches(int ordinal, const Allocation& allocation) {
   const Device* const device = FindDevice(ordinal);
   return allocation.team != nullptr ? allocation.team->Has(device) : allocation.device == device;
 }
 
-// Both calls that take access away wait for the work that may use it, as the driver's do. Others have
-// their turn meanwhile, so the range has to be looked at again afterwards.
+// The calls that take access away wait for the work that may use it, as the driver's do. Other threads take the turn meanwhile,
+// so the caller has to look up the range again afterwards.
 CUresult DrainDevicesOf(uint64_t address, uint64_t size) {
   uint64_t devices = 0;
   virtual_memory().ForEach(address, size, [&](const Mapping& mapping) {
@@ -124,7 +124,7 @@ CUresult DrainDevicesOf(uint64_t address, uint64_t size) {
   for (const uint64_t handle : contexts) {
     Context* const context = state().contexts.Find(handle);
     if (context == nullptr || (devices >> context->device->ordinal & 1) == 0) continue;
-    // A context that was lost has no work: not the concern of this call.
+    // A lost context has no work, so its error does not concern this call.
     WaitForContext(context, "the work before an unmapping");
   }
   return virtual_memory().IsWhole(address, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -162,7 +162,7 @@ CUresult SetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc* acce
   if (accesses == nullptr || count == 0 || !virtual_memory().IsWhole(pointer, size)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // All or nothing.
+  // Changes everything or nothing.
   bool takes_away = false;
   for (size_t i = 0; i < count; ++i) {
     CUresult result = CheckAccess(accesses[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The turn: who has it, who is next, and what passes it on.
+// The turn: which thread has it, which is next, and how it is passed on.
 #include "sim/clock/clock.h"
 
 #include <linux/futex.h>
@@ -40,7 +40,7 @@ uint64_t Clock::Read() const {
 void Clock::Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wake_sleep,
                       uint64_t watchdog_ns) {
   if (is_virtual != virtual_.load(std::memory_order_relaxed)) {
-    // The caller has entered by the one clock and will leave by the other.
+    // The caller entered under one clock and will leave under the other.
     Thread* const self = running_;
     if (is_virtual) {
       idle_.store(0);
@@ -60,7 +60,7 @@ void Clock::Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wa
   watchdog_ns_ = watchdog_ns;
 }
 
-// ---- The queue of runnable threads: a binary heap that knows where each thread stands.
+// ---- The queue of runnable threads: a binary heap in which each thread knows its index.
 
 void Clock::HeapUp(size_t i) {
   Thread* const thread = heap_[i];
@@ -128,8 +128,9 @@ void Clock::DrainInbox() {
   for (; in_order != nullptr; in_order = in_order->next_arrival) Queue(in_order, now());
 }
 
-// The next thread to run, off the queue and with the clock at its time; null when there is nothing to
-// do. Time passes only while a thread that is no service waits or is to run: with nobody in the driver it
+// Takes the next thread to run off the queue, with the clock at its time; null when there is nothing to do. Time passes only
+// while a thread other than a service waits or is to run. If there is none, time stands still, and a service runs only when its
+// moment has already come.
 // stands still, and a service runs when its moment has come already.
 Thread* Clock::PickNext() {
   if (blocked()) run_events_();
@@ -167,7 +168,7 @@ void Clock::AwaitTurn(Thread* self) {
   self->turn.store(0, std::memory_order_relaxed);
 }
 
-// Hands the turn on. When it goes to `self`, through `self->turn` as to anybody.
+// Hands the turn on. If `self` is next, it gets the turn through `self->turn`, as any other thread does.
 void Clock::ScheduleFrom(Thread* self) {
   for (;;) {
     Thread* const next = PickNext();
@@ -175,7 +176,7 @@ void Clock::ScheduleFrom(Thread* self) {
       if (next == self) {
         running_ = self;
         self->turn.store(1,
-                         std::memory_order_relaxed);  // seen by AwaitTurn() without a system call
+                         std::memory_order_relaxed);  // AwaitTurn() sees it without a system call
       } else {
         PassTurn(next);
       }

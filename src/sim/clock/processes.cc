@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One virtual clock of several processes.
+// A virtual clock that several processes share.
 #include <algorithm>
 
 #include "sim/clock/clock.h"
@@ -7,19 +7,19 @@
 
 namespace gpushare::sim {
 
-// The thread that gives the turn away does not wait for it; one of the clock's own
-// does, and wakes whose turn it is here.
+// The thread that gives the turn away does not wait for its return. A thread of the clock's own waits, and wakes the thread of
+// this process that is next.
 
 void Clock::RefreshLimit() {
   limit_ = shared_.load(std::memory_order_relaxed)->Limit(now(), &others_drive_);
-  horizon_ = 0;  // every call looks: what this process does changes when others are due
+  horizon_ = 0;  // every call checks again: what this process does changes when others are due
   HeapTopChanged();
 }
 
-// True: another process has the turn, or none. Nothing here may be touched afterwards.
+// True: another process, or none, has the turn. Then the caller must not touch the simulator any more.
 bool Clock::GiveAway() {
   away_.store(true);
-  // A thread that arrived before that did not ask for the turn.
+  // A thread that arrived before away_ was set did not ask for the turn.
   if (inbox_.load() == nullptr && shared_.load(std::memory_order_relaxed)
                                       ->Pass({.now = now(),
                                               .thread = queued_ > 0 ? next_thread_ : kForever,

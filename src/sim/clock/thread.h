@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver knows of the calling thread.
+// The driver's state of the calling thread.
 #ifndef GPUSHARE_SIM_CLOCK_THREAD_H_
 #define GPUSHARE_SIM_CLOCK_THREAD_H_
 
@@ -21,10 +21,10 @@ struct ThreadContext {
   std::unordered_map<uint64_t, uint64_t> per_thread_streams;  // context -> stream
 };
 
-// Initial-exec: this is on the path of every call, and one pointer fits the loader's spare TLS.
+// Initial-exec: every call reads this, and one pointer fits into the loader's spare TLS.
 extern constinit thread_local ThreadContext* t_thread __attribute__((tls_model("initial-exec")));
 
-// Creates what t_thread points to. A thread that ends while it is registered leaves the clock.
+// Creates the object that t_thread points to. A thread that ends while it is registered leaves the clock.
 ThreadContext* NewThreadContext();
 inline ThreadContext* CurrentThread() {
   return t_thread != nullptr ? t_thread : NewThreadContext();

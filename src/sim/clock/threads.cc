@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who there is: threads that register, are announced, block elsewhere, and where they run.
+// The registry of threads: registering, announcing, blocking elsewhere, and the processor that they run on.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -154,8 +154,8 @@ void Clock::EndExternal(Thread* self) {
   if (is_virtual()) Enter(self);
 }
 
-// ---- One processor for all registered threads. A hand-over between two processors costs an
-// interrupt and a wake from idle; on one it is a context switch.
+// ---- All registered threads share one processor. A hand-over between two processors costs an interrupt and a wake-up from
+// idle; on one processor it is a context switch.
 
 void Clock::Pin(Thread* self) {
   if (!pin_) return;

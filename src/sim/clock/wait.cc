@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for a thing or for a word of memory, and waking who waits.
+// Waiting for a thing or for a word of memory, and waking the waiters.
 #include <algorithm>
 
 #include "sim/clock/clock.h"

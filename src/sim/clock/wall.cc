@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine's clock in the place of the virtual one.
+// The wall clock: the machine's clock in place of the virtual one.
 #include <pthread.h>
 #include <time.h>
 
@@ -26,11 +26,10 @@ void Clock::RunDueWallEvents() {
   if (blocked()) run_events_();
 }
 
-// Sleeps until what is the next event now; SetNextEvent() wakes the sleepers when an earlier one
-// comes.
+// Sleeps until the next event known now; SetNextEvent() wakes the sleepers when an earlier one is added.
 bool Clock::WaitWall(Thread* self, uint64_t deadline) {
-  // A thread that were cancelled while it sleeps would stay in the lists. Where a wait is to be a cancellation point it
-  // is cancelled between two sleeps, with the clock in hand, as if the call had come back: so no list has it.
+  // A thread that is cancelled while it sleeps would stay in the lists. If a wait is to be a cancellation point, the thread is
+  // cancelled between two sleeps, while it holds the clock, as if the call had returned: then no list contains it.
   int cancels = PTHREAD_CANCEL_ENABLE;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
   const bool cancellable = cancellable_ && self->word == nullptr && !self->internal;
@@ -50,7 +49,7 @@ bool Clock::WaitWall(Thread* self, uint64_t deadline) {
     if (until == kForever) {
       wall_changed_.wait(lock);
     } else if (self->internal && until - now() <= kShort) {
-      // A sleep takes the machine longer than the device takes for what comes next.
+      // A sleep would take longer than the time until the device's next event.
       lock.unlock();
       while (MonotonicNow() < until) sched_yield();
       lock.lock();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells what keeps the clock from going on.
+// Reports what keeps the clock from going on.
 #include <time.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ void Clock::Report(const std::string& line) {
   if (log != nullptr) log(line.c_str(), context);
 }
 
-// What keeps the clock from going on; empty when nothing that we know of. Any thread.
+// What keeps the clock from going on; empty if nothing known does. Any thread may call it.
 std::string Clock::Describe() {
   if (const SharedTurn* const turn = shared_.load(); turn != nullptr && away_) {
     const std::string elsewhere = turn->Describe();
@@ -108,8 +108,8 @@ void* WatchdogMain(void* arg) {
   return nullptr;
 }
 
-// Called with the registry locked. The thread stays for the life of the process: the library is
-// linked so that it is never unloaded.
+// Call with the registry locked. The thread lives as long as the process, because the library is linked so that it is never
+// unloaded.
 void Clock::StartWatchdog() {
   if (watchdog_running_ || watchdog_ns_ == 0) return;
   watchdog_running_ = StartThread(&WatchdogMain, this);

@@ -49,16 +49,16 @@ bool ParseSize(std::string_view text, uint64_t* bytes) {
   return true;
 }
 
-constexpr uint64_t kMostOfOne = uint64_t{4} << 30;  // that a context or a module takes
+constexpr uint64_t kMostOfOne = uint64_t{4} << 30;  // the maximum for a context or a module
 
 bool ParseRate(std::string_view text, double* bytes_per_ns) {
   std::string_view unit;
-  // Of less a copy's time leaves the clock's range.
+  // With less, the time of a copy would exceed the clock's range.
   return SplitNumber(text, bytes_per_ns, &unit) && unit == "GB/s" && *bytes_per_ns >= 1e-6 &&
          *bytes_per_ns <= 1e6;
 }
 
-// What a call takes is added up.
+// The time of a call. The limit keeps sums of such times in range.
 bool ParseTime(std::string_view text, uint64_t* ns) {
   constexpr uint64_t kHour = 3'600'000'000'000;
   return ParseDuration(text, ns) && *ns <= kHour;
@@ -72,7 +72,7 @@ bool ParseInt(std::string_view text, uint64_t least, uint64_t most, T* value) {
   return true;
 }
 
-// Of a device that processes share: part of the name of a file.
+// The name of a device that processes share: it becomes part of a file name.
 bool IsName(std::string_view text) {
   constexpr std::string_view kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -80,12 +80,12 @@ bool IsName(std::string_view text) {
          (text.empty() || text.front() != '.');
 }
 
-// Of a device, as drivers name theirs: whoever asks with a short buffer gets the beginning of it.
+// The name of a device in the form that drivers use. A caller with a short buffer gets its beginning.
 bool IsPrintableAscii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
-// True when the key is known; `*ok` says whether its value is.
+// True when the key is known; `*ok` says whether the value is valid.
 bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
   *ok = true;
   if (key == "clock") {
@@ -178,7 +178,7 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
   return true;
 }
 
-// Of a key that Set() knows: what its value may be, for people.
+// What the value of a known key may be, for messages.
 const char* Allowed(std::string_view key) {
   constexpr struct {
     std::string_view key;
@@ -213,7 +213,7 @@ const char* Allowed(std::string_view key) {
   return "0 to 3600s, in ns, us, ms or s";  // the others are durations
 }
 
-// Empty when `config` has taken it, else what is wrong.
+// Applies the setting to `config`. Empty on success, else what is wrong.
 std::string SetOrSay(std::string_view key, std::string_view value, Config& config) {
   bool ok = false;
   if (!Set(key, value, config, &ok)) {
@@ -224,7 +224,7 @@ std::string SetOrSay(std::string_view key, std::string_view value, Config& confi
          "'; allowed: " + Allowed(key);
 }
 
-// A profile is of a device, not of a run on it.
+// A profile describes a device, not a run on it.
 std::string SetFromProfile(std::string_view key, std::string_view value, Config& config) {
   constexpr std::string_view kOfARun[] = {"clock",     "pin",      "cancellable", "devices",
                                           "seed",      "watchdog", "place",       "shared",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated GPU's configuration: what `key=value` text may say, and what it means.
-// The keys and their defaults are documented in gpushare/testing/sim.h.
+// The simulated GPU's configuration, parsed from `key=value` text. The keys and their defaults are documented in
+// gpushare/testing/sim.h.
 #ifndef GPUSHARE_SIM_CONFIG_CONFIG_H_
 #define GPUSHARE_SIM_CONFIG_CONFIG_H_
 
@@ -34,23 +34,22 @@ struct Config {
   uint64_t pool_granule = 32 << 20;
   uint64_t context_memory = 0, module_memory = 0;
   uint64_t watchdog = 20'000'000'000;
-  // Several processes on one GPU.
-  std::string shared;      // its name; empty: this process has one of its own
-  int place = -1;          // in the order of processes; -1: the first that is free
-  uint32_t processes = 1;  // that have to be there before the virtual clock goes
+  // For several processes on one GPU.
+  std::string shared;      // its name; empty: only this process uses it
+  int place = -1;          // in the order of processes; -1: the first free one
+  uint32_t processes = 1;  // that must have joined before the virtual clock advances
   uint64_t teardown = 100'000'000;
   uint64_t slice = 2'000'000, slice_switch = 100'000;
 };
 
-// Reads `text` over `config`; empty when it was understood, else what is wrong with it (then `config`
-// is unchanged).
+// Applies `text` to `config`. Empty on success, else what is wrong (then `config` is unchanged).
 std::string ParseConfig(std::string_view text, Config* config);
 
-// The configuration of the environment variable GPUSHARE_SIM, over which `text` wins; empty, or what is
-// wrong (then `config` is unchanged).
+// Applies the environment variable GPUSHARE_SIM, then `text`, which takes precedence. Empty on success, else what is wrong
+// (then `config` is unchanged).
 std::string ReadConfig(std::string_view text, Config* config);
 
-// "14us" -> 14000. False unless all of `text` is a number with one of the units ns, us, ms, s.
+// "14us" -> 14000. False unless the whole of `text` is a number with one of the units ns, us, ms, s.
 bool ParseDuration(std::string_view text, uint64_t* ns);
 bool ParseUnsigned(std::string_view text, uint64_t* value);
 

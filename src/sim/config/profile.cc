@@ -25,7 +25,7 @@ std::string_view WithoutBlanks(std::string_view text) {
   return text;
 }
 
-// In a message: not all of what may be a megabyte in a line, and nothing that a terminal would obey.
+// For messages: cuts a line that may be a megabyte long, and replaces every character that a terminal could interpret.
 std::string Shown(std::string_view text) {
   constexpr size_t kMost = 40;
   std::string shown = "'";
@@ -33,7 +33,7 @@ std::string Shown(std::string_view text) {
   return shown + (text.size() > kMost ? "...'" : "'");
 }
 
-// What YAML takes for no text at all.
+// Whether YAML reads the text as null.
 bool IsNothing(std::string_view text) {
   return text == "~" || text == "null" || text == "Null" || text == "NULL";
 }
@@ -44,7 +44,7 @@ bool IsKey(std::string_view text) {
   });
 }
 
-// The value as it is meant: without quotes, or without a comment behind it. Empty, or what is wrong.
+// Removes the quotes, or a comment after the value. Empty on success, else what is wrong.
 std::string Unquote(std::string_view text, std::string* value) {
   value->clear();
   if (text.empty() || text.front() != '"') {
@@ -76,7 +76,7 @@ std::string Unquote(std::string_view text, std::string* value) {
   return "the quotes do not end";
 }
 
-// {key: value, key: "value"}, as measurements are written: in one line, whatever reads it as YAML.
+// Whether it is a measurement as profiles have them, in one line: {key: value, key: "value"}.
 bool IsFlat(std::string_view text) {
   if (text.size() < 2 || text.front() != '{' || text.back() != '}') return false;
   text = text.substr(1, text.size() - 2);
@@ -110,10 +110,10 @@ class Reading {
  public:
   explicit Reading(const TakeSetting& take) : take_(take) {}
 
-  // Empty, or what is wrong with it.
+  // Reads one line. Empty on success, else what is wrong with it.
   std::string Take(std::string_view text) {
     if (!text.empty() && text.back() == '\r') text.remove_suffix(1);
-    // Others have ends of lines that nobody sees.
+    // Other characters could end a line invisibly.
     if (!std::all_of(text.begin(), text.end(),
                      [](char c) { return (c >= ' ' && c <= '~') || c == '\t'; })) {
       return Shown(WithoutBlanks(text)) + " is not printable ASCII";
@@ -136,7 +136,7 @@ class Reading {
     return indent == 0 ? TakeSection(line) : TakeEntry(line);
   }
 
-  // What is missing at the end.
+  // Checks for what is missing at the end.
   std::string End() const {
     if (!begun_) return "it is no device profile: the first line is not 'profile: 1'";
     if (seen_.count("settings") == 0) return "there are no settings";

@@ -17,7 +17,7 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// Which device the entry names; -1: none.
+// The device that the entry names; -1 if there is none.
 int Named(std::string_view entry, int count) {
   int number = -1;
   const char* const end = entry.data() + entry.size();
@@ -32,7 +32,7 @@ int Named(std::string_view entry, int count) {
     const std::string uuid = UuidText(UuidOf(i).data());
     if (entry.size() > uuid.size()) continue;
     if (!std::equal(entry.begin(), entry.end(), uuid.begin(), same)) continue;
-    if (found >= 0) return -1;  // it does not tell them apart
+    if (found >= 0) return -1;  // the prefix is ambiguous
     found = i;
   }
   return found;

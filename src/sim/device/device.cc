@@ -28,7 +28,7 @@ Account* Device::FindAccount(uint32_t number) {
   return account.get();
 }
 
-// Nothing began or ended between the last integration and `now`.
+// Ends a sample. Nothing began or ended between the last integration and `now`.
 void Device::EndSample(uint64_t now) {
   const uint64_t end = now / kSample * kSample, begin = end - kSample;
   const bool running = !holding_.empty() && !is_paused();
@@ -127,7 +127,7 @@ void Device::StartRecord(Command* command, Timeline& timeline, uint64_t now) {
   if (is_paused()) TakeOff(timeline, now);
 }
 
-// What the SMs do, and what goes with it, counts from the pause on.
+// Takes the events of the kernels and records off the timeline; their times become relative to the pause.
 void Device::TakeOff(Timeline& timeline, uint64_t now) {
   const size_t before = paused_.size();
   timeline.Extract(
@@ -154,7 +154,7 @@ void Device::Pause(Timeline& timeline, uint64_t now) {
 void Device::Resume(Timeline& timeline, uint64_t now) {
   if (!is_paused()) return;
   if (now > integrated_) Integrate(now);
-  integrated_ = now;  // on the wall clock it may have been resumed before we looked
+  integrated_ = now;  // on the wall clock the resumption may be in the past
   open_levels_ = ~0u;
   for (TimelineEvent& event : paused_) {
     Command& command = *event.command;
@@ -232,7 +232,7 @@ void Device::FinishTransfer(Command* command, Timeline& timeline, uint64_t now) 
   engine.head = command->link;
   command->link = nullptr;
   engine.busy = false;
-  if (shared_ != nullptr && now < engine.ends) [[unlikely]] {  // it was cancelled
+  if (shared_ != nullptr && now < engine.ends) [[unlikely]] {  // the transfer was cancelled
     shared_->ReturnEngine(static_cast<uint32_t>(which), IndexOf(engine), engine.ends,
                           std::max(now, engine.begins));
   }
@@ -275,7 +275,7 @@ double Device::NoiseFactor() {
   if (config.noise == 0) return 1;
   double normal = spare_normal_;
   if (!has_spare_) {
-    // Box and Muller's, written out: std::normal_distribution differs between libraries.
+    // The Box-Muller transform, written out because std::normal_distribution differs between libraries.
     const double u = (static_cast<double>(random_() >> 11) + 1) * 0x1p-53;
     const double v = static_cast<double>(random_() >> 11) * 0x1p-53;
     const double radius = std::sqrt(-2 * std::log(u));
@@ -283,7 +283,7 @@ double Device::NoiseFactor() {
     spare_normal_ = radius * std::sin(6.283185307179586 * v);
   }
   has_spare_ = !has_spare_;
-  // Lognormal of mean 1 whose relative standard deviation is `noise`.
+  // A lognormal factor with mean 1 and relative standard deviation `noise`.
   const double variance = std::log1p(config.noise * config.noise);
   return std::exp(std::sqrt(variance) * normal - variance / 2);
 }

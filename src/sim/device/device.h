@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One simulated GPU: its SMs, its copy engines, and the exact account of who used them.
 //
-// A kernel is a number of block groups, one SM each. Free SMs go to the ready kernel of the highest
-// priority that became ready first; groups are not preempted. Groups that start together are one event.
+// A kernel consists of block groups, which occupy one SM each. Free SMs go to the ready kernel with the highest priority; among
+// equal ones, to the kernel that became ready first. Groups are not preempted. Groups that start together are one event.
 #ifndef GPUSHARE_SIM_DEVICE_DEVICE_H_
 #define GPUSHARE_SIM_DEVICE_DEVICE_H_
 
@@ -36,50 +36,51 @@ struct Account {
   double used_ns = 0, work_ns = 0, sm_ns = 0;
   uint64_t kernels = 0, queued = 0;
   uint64_t h2d_bytes = 0, d2h_bytes = 0, d2d_bytes = 0;
-  // Of the kernels on the device now.
+  // For the account's kernels that are on the device now.
   uint32_t sms_held = 0;
   double work_rate = 0;
 };
 
-// How much of a stretch of time kernels and, apart from that, copies and sets were running.
+// For which part of an interval kernels were running and, separately, copies and sets.
 struct Utilization {
   uint32_t kernels_percent = 0, copies_percent = 0;
 };
 
 class Device {
  public:
-  // `ordinal`: by which the process knows it; `which`: which of the configured ones it is.
+  // `ordinal`: the process's number for the device; `which`: the number among all configured devices.
   Device(int ordinal, int which, const Config& config);
 
-  // Other processes have it too, from here on; null: none have.
+  // From here on other processes use the device too; null: none does.
   void Share(SharedDevice* shared) {
     shared_ = shared;
     memory.Share(shared, static_cast<uint32_t>(which));
   }
-  // The command leaves its stream's queue head and starts.
+  // Starts the command at the head of its stream's queue.
   void StartKernel(Command* command);
   void StartTransfer(Command* command, Timeline& timeline, uint64_t now);
-  // Of an event with timing. It is of the stream's context, as kernels are: it waits while another process has the SMs.
+  // For an event with timing. Such a record belongs to the stream's context, as kernels do: it waits while another process has
+  // the SMs.
   void StartRecord(Command* command, Timeline& timeline, uint64_t now);
   void EndRecord() { --records_; }
-  // `count` groups of it are finished; true when that was the last of the kernel.
+  // `count` groups of the kernel have finished. True when these were the last.
   bool FinishGroups(Command* command, uint32_t count, uint64_t now);
-  // The transfer's engine is free for the next.
+  // Frees the transfer's engine for the next transfer.
   void FinishTransfer(Command* command, Timeline& timeline, uint64_t now);
-  // Hands free SMs to ready kernels. Needed after StartKernel and FinishGroups.
+  // Gives free SMs to ready kernels. Call it after StartKernel and FinishGroups.
   void Dispatch(Timeline& timeline, uint64_t now);
   bool needs_dispatch() const { return free_sms_ > 0 && (levels_ & open_levels_) != 0 && !stuck_; }
-  // From now on each SM is known by its number, so that kernels can keep to a partition. For good: it costs
-  // a set of SMs for each start of groups.
+  // From now on the device knows each SM by number, so that kernels can keep to a partition. This cannot be undone, and costs a
+  // set of SMs each time groups start.
   void KnowSms();
-  // As FinishGroups(), of a batch that began since.
+  // FinishGroups() for a batch that started after KnowSms().
   bool FinishBatch(Command* command, uint32_t batch, uint64_t now);
-  // Another process has the SMs from `now` on: kernels and records stay where they are until Resume().
+  // Another process has the SMs from `now` on: kernels and records stand still until Resume().
   void Pause(Timeline& timeline, uint64_t now);
   void Resume(Timeline& timeline, uint64_t now);
-  // While it is this, a kernel hangs.
+  // A kernel hangs as long as this does not change.
   uint32_t hang_era() const { return hang_era_; }
-  // What hangs ends, each as if it began now.
+  // Ends what hangs, as if each group had begun now.
   void LetHungGo(Timeline& timeline, uint64_t now);
   bool is_paused() const { return open_levels_ == 0; }
   bool wants_sms() const { return levels_ != 0 || !holding_.empty() || records_ != 0; }
@@ -93,14 +94,13 @@ class Device {
   Account* FindAccount(uint32_t number);
   double busy_ns() const { return busy_ns_; }
   double sm_ns() const { return sm_ns_; }
-  // Of the last whole kSample that Integrate() has passed.
-  // Of the last whole sample, which ended then.
+  // For the last whole interval of kSample that Integrate() has passed, and the end of that interval.
   const Utilization& utilization() const { return utilization_; }
   uint64_t sampled_until() const { return sample_end_ - kSample; }
 
   // SMs as the dispatcher counts them: 1 when kernels run one at a time.
   uint32_t sm_units() const { return sm_units_; }
-  // Multiplies a kernel's duration; 1 without noise.
+  // A random factor for a kernel's duration; 1 without noise.
   double NoiseFactor();
 
   const int ordinal, which;
@@ -108,8 +108,8 @@ class Device {
   DeviceMemory memory;
   std::vector<std::unique_ptr<MemoryPool>> pools;
   GraphMemory graph_memory{this};
-  MemoryPool* default_pool = nullptr;  // null: not asked for yet
-  MemoryPool* current_pool = nullptr;  // null: the default one
+  MemoryPool* default_pool = nullptr;  // null until it is first needed
+  MemoryPool* current_pool = nullptr;  // null: the default pool
 
   Context* primary = nullptr;  // alive while primary_count > 0
   uint32_t primary_count = 0;
@@ -120,7 +120,7 @@ class Device {
     Command* head = nullptr;
     Command* tail = nullptr;
     bool busy = false;
-    uint64_t begins = 0, ends = 0;  // of an engine, what it does now
+    uint64_t begins = 0, ends = 0;  // of an engine's present transfer
   };
   uint32_t IndexOf(const Queue& engine) const {
     return static_cast<uint32_t>(&engine - engines_.data());
@@ -140,12 +140,12 @@ class Device {
   SharedDevice* shared_ = nullptr;
   uint32_t sm_units_, free_sms_;
   std::array<Queue, kPriorityLevels> ready_;
-  uint32_t records_ = 0;  // of events with timing, started and not over
+  uint32_t records_ = 0;  // events with timing whose records have started and not ended
   uint32_t levels_ = 0;   // bit i: ready_[i] has a kernel
-  // Once SMs are known: which are free, which are held by groups that began before (whose, nobody knows),
-  // and who holds the others. stuck_: no ready kernel's partition has a free one.
+  // Used once SMs are known by number: the free ones, those held by groups that began before (of unknown kernels), and the
+  // batches that hold the others. stuck_: no ready kernel's partition has a free SM.
   struct Batch {
-    const Command* command;  // null: no longer
+    const Command* command;  // null: no longer in use
     uint32_t generation;
     SmSet sms;
   };
@@ -162,9 +162,9 @@ class Device {
   };
   void FinishLater(Command* command, Due due, uint32_t count, Timeline& timeline, uint64_t now);
 
-  std::vector<Hung> hung_;  // what of kernels that never end is on SMs
+  std::vector<Hung> hung_;  // parts of never-ending kernels that occupy SMs
   uint32_t hang_era_ = 1;
-  std::vector<TimelineEvent> paused_;  // their times count from the pause on
+  std::vector<TimelineEvent> paused_;  // with times relative to the pause
   uint64_t paused_at_ = 0;
   std::array<Queue, 3> engines_;
   std::mt19937_64 random_;
@@ -173,15 +173,15 @@ class Device {
 
   uint64_t integrated_ = 0;
   double busy_ns_ = 0, sm_ns_ = 0, transfer_ns_ = 0;
-  uint32_t transfers_ = 0;  // that run now, one per engine
+  uint32_t transfers_ = 0;  // running now, one per engine
   uint64_t sample_end_ = kSample;
-  double sample_busy_ns_ = 0, sample_transfer_ns_ = 0;  // at its begin
+  double sample_busy_ns_ = 0, sample_transfer_ns_ = 0;  // at the beginning of the sample
   Utilization utilization_;
   std::vector<Account*> holding_;
   std::unordered_map<uint32_t, std::unique_ptr<Account>> accounts_;
 };
 
-// Inline, with Release(): each kernel passes here once or twice, and a call costs as much as the work.
+// Inline, as is Release(): each kernel calls them once or twice, and a call would cost as much as the work.
 [[gnu::always_inline]] inline void Device::Hold(Command* command, uint32_t groups) {
   Account* const account = command->account;
   if (account->sms_held == 0) holding_.push_back(account);

@@ -15,7 +15,7 @@ struct Options {
   bool has_host = false;
 };
 
-// Reads "key=value key=value".
+// Parses "key=value key=value".
 std::string ParseOptions(std::string_view text, Options* options) {
   while (!text.empty()) {
     const size_t end = text.find(' ');

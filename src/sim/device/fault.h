@@ -12,16 +12,16 @@ namespace gpushare::sim {
 
 class Faults {
  public:
-  // Adds one fault (or clears all); empty when it was understood.
+  // Adds one fault, or clears all. Empty on success, else what is wrong.
   std::string Inject(std::string_view text);
   void Clear() { *this = Faults(); }
 
-  // True when some fault concerns calls: then OnCall must be asked.
+  // True when some fault concerns calls: then every call must ask OnCall.
   bool on_calls() const { return !calls_.empty(); }
-  // What the call has to answer instead of doing its work (0: nothing), and its extra host time.
+  // The result with which the call must fail instead of doing its work (0: none), and its extra host time.
   int OnCall(size_t api, uint64_t* host_ns);
 
-  // True when this allocation has to fail.
+  // True when this allocation must fail.
   bool FailAllocation();
 
   // True after all were cleared.
@@ -29,14 +29,14 @@ class Faults {
 
   bool KernelHangs(const std::string& name) const { return Names(hang_, name); }
   bool KernelFaults(const std::string& name) const { return Names(illegal_address_, name); }
-  // Changes whenever what the two above answer may have.
+  // Changes whenever the answers of the two functions above may have changed.
   uint64_t version() const { return version_; }
 
  private:
   struct Call {
     size_t api;
     int code;      // 0: none
-    uint64_t nth;  // 0: every call; else the nth from the injection on, once
+    uint64_t nth;  // 0: every call; else only the nth call after the injection
     uint64_t seen;
     uint64_t host_ns;
   };

@@ -61,7 +61,7 @@ void DestroyGreenContext(GreenContext* green) {
   for (Stream* stream : std::vector<Stream*>(green->primary->streams)) {
     if (stream->green != green) continue;
     AbandonCapture(stream);
-    // What it has been given runs on; nobody can reach it any more.
+    // Work already submitted runs on, but nobody can reach the stream any more.
     stream->green = nullptr;
     if (stream->destroyed) continue;
     s.orphans.insert(stream->handle);

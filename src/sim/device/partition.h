@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Partitions of a device's SMs, and the green contexts that have one each.
+// Partitions of a device's SMs, and the green contexts, which have one each.
 //
-// A green context is the device's primary context (memory, modules, events, faults) with streams of its own
-// whose kernels run on its SMs only. Everybody else's kernels may run there too.
+// A green context is the device's primary context (memory, modules, events, faults) with streams of its own, whose kernels run
+// only on its SMs. Other kernels may run on these SMs too.
 #ifndef GPUSHARE_SIM_DEVICE_PARTITION_H_
 #define GPUSHARE_SIM_DEVICE_PARTITION_H_
 
@@ -19,7 +19,8 @@ struct Context;
 struct Stream;
 struct ThreadContext;
 
-// Known by its number, which fits a command; 0: the whole device. There is one for each set, and it stays.
+// Identifies a partition in a small number that fits into a command; 0: the whole device. Equal sets have one partition, which
+// is never removed.
 using PartitionId = uint16_t;
 inline constexpr PartitionId kWholeDevice = 0;
 
@@ -28,18 +29,18 @@ struct Partition {
   SmSet sms;
 };
 
-PartitionId FindPartition(int device, const SmSet& sms);  // kWholeDevice: there are too many
-const Partition& PartitionOf(PartitionId id);             // not of kWholeDevice
+PartitionId FindPartition(int device, const SmSet& sms);  // kWholeDevice if there are too many
+const Partition& PartitionOf(PartitionId id);             // not for kWholeDevice
 
-// One call of cuDevSmResourceSplitByCount: `groups` of `size` SMs each, in order, and the rest.
+// One call of cuDevSmResourceSplitByCount: `groups` of `size` SMs each, in order, and the remaining SMs.
 struct SmSplit {
   int device;
   SmSet from;
   uint32_t size, groups;
 };
-SmSet GroupOf(const SmSplit& split, uint32_t group);  // group `groups`: the rest
+SmSet GroupOf(const SmSplit& split, uint32_t group);  // group number `groups` is the remaining SMs
 
-// Resources made ready for a context.
+// Resources prepared for a context.
 struct ResourceDescriptor {
   int device;
   SmSet sms;
@@ -47,24 +48,24 @@ struct ResourceDescriptor {
 
 struct GreenContext {
   uint64_t handle = 0;
-  uint64_t as_context = 0;  // its CUcontext
+  uint64_t as_context = 0;  // the CUcontext that stands for it
   uint64_t id = 0;
   Context* primary = nullptr;
   PartitionId partition = kWholeDevice;
   std::unique_ptr<Stream> legacy;  // its default stream
-  std::unique_ptr<Stream> order;   // records of all that it does
+  std::unique_ptr<Stream> order;   // records of all its work
   struct Wait {
     Command* command;
     uint32_t generation;
   };
-  std::vector<Wait> waits;  // for streams that are made later
+  std::vector<Wait> waits;  // for streams that are created later
 };
 
-// The green context that is current, as a CUcontext; null: none is, or an ordinary one.
+// The current green context; null if none or an ordinary context is current.
 GreenContext* CurrentGreen(const ThreadContext& thread);
-// Its streams stay, and answer that it is gone. Does not release the primary context.
+// Its streams stay, and calls on them fail. Does not release the primary context.
 void DestroyGreenContext(GreenContext* green);
-// A stream of the context, and of its green context if that is not null.
+// Creates a stream in the context and, unless `green` is null, in the green context.
 Stream* NewStream(Context* context, GreenContext* green);
 
 }  // namespace gpushare::sim

@@ -36,7 +36,7 @@ class SmSet {
     if (words_.size() < other.words_.size()) words_.resize(other.words_.size());
     for (size_t i = 0; i < other.words_.size(); ++i) words_[i] |= other.words_[i];
   }
-  // Moves up to `most` of the SMs that are in `of` too from here to the result, the first of them or the last.
+  // Moves up to `most` of the SMs that are also in `of` from this set to the result: the first of them, or the last.
   SmSet Take(const SmSet& of, uint32_t most, bool last = false) {
     SmSet taken;
     const size_t words = std::min(words_.size(), of.words_.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device whose SMs are known one by one, because kernels keep to partitions.
+// A device that knows each of its SMs by number, because kernels keep to partitions.
 #include <algorithm>
 #include <utility>
 
@@ -27,9 +27,8 @@ uint32_t Device::NewBatch(const Command* command, SmSet sms) {
   return batch;
 }
 
-// The ready kernels in their order, each as far as there are free SMs where it may run: one whose partition is
-// full does not keep the others waiting. A kernel without a partition begins with the last SMs, since
-// partitions are cut off from the first on.
+// Starts the ready kernels in their order, each as far as SMs are free where it may run: a kernel with a full partition does
+// not delay the others. A kernel without a partition begins with the last SMs, since partitions are cut off from the first on.
 void Device::DispatchToSms(Timeline& timeline, uint64_t now) {
   for (uint32_t level = 0; level < ready_.size() && free_sms_ > 0; ++level) {
     Queue& queue = ready_[level];
@@ -38,7 +37,7 @@ void Device::DispatchToSms(Timeline& timeline, uint64_t now) {
          command = next) {
       next = command->link;
       KernelWork& kernel = command->kernel;
-      // One kernel at a time has the whole device, wherever it may run.
+      // In serial mode a kernel has the whole device, wherever it may run.
       const bool anywhere = command->partition == kWholeDevice || config.serial;
       SmSet taken = free_.Take(anywhere ? all_ : PartitionOf(command->partition).sms, kernel.left,
                                /*last=*/anywhere);
@@ -77,7 +76,7 @@ bool Device::FinishBatch(Command* command, uint32_t batch, uint64_t now) {
   return true;
 }
 
-// Which of them ended nobody can tell, and no other kernel sees a difference.
+// Any of them will do: nobody knows which ended, and no other kernel sees a difference.
 void Device::FreeUnknown(uint32_t groups) { free_.Add(unknown_.TakeAny(groups)); }
 
 void Device::FreeBatchesOf(const Command* command) {

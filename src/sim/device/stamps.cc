@@ -12,7 +12,7 @@
 namespace gpushare::sim {
 namespace {
 
-// `count` words at an address as a kernel finds them; nullptr: the device has no access.
+// `count` words at an address that a kernel uses; nullptr if the device has no access.
 uint8_t* WordsAt(const Command& command, uint64_t address, uint32_t count) {
   const auto bytes = static_cast<uint32_t>(count * sizeof(uint64_t));
   if (address % sizeof(uint64_t) != 0 || !IsOperand(address, bytes)) return nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the devices will do, ordered by (time, sequence).
+// Future events of the devices, ordered by (time, sequence).
 #ifndef GPUSHARE_SIM_DEVICE_TIMELINE_H_
 #define GPUSHARE_SIM_DEVICE_TIMELINE_H_
 
@@ -16,7 +16,7 @@ enum class Due : uint32_t {
   kStart,   // the command's earliest start has come
   kGroups,  // `count` groups of a kernel finish
   kDone,    // a copy, set or timed record finishes
-  kBatch,   // groups of a kernel on SMs that the device knows finish; `count`: the batch
+  kBatch,   // a batch of groups on SMs known by number finishes; `count`: its index
 };
 
 struct TimelineEvent {
@@ -32,7 +32,7 @@ struct TimelineEvent {
 };
 static_assert(sizeof(TimelineEvent) == 32, "a power of two keeps the heap's indices cheap");
 
-// A binary heap. What nearly every call does is inline and short; sifting is not.
+// A binary heap. The parts that nearly every call uses are inline and short; sifting is not.
 class Timeline {
  public:
   bool empty() const { return size_ == 0; }
@@ -47,7 +47,7 @@ class Timeline {
                 .command = command,
                 .generation = command->generation,
                 .what = count << 2 | static_cast<uint32_t>(due)};
-    // Later than all of its time: only an earlier time goes up.
+    // It has the latest sequence, so it moves up only past later times.
     if (i != 0 && at < heap_[(i - 1) / 2].at) SiftUp(i);
   }
 
@@ -58,7 +58,7 @@ class Timeline {
   }
 
   void Clear() { size_ = 0; }
-  // Takes out every event of which `which` is true, in no order.
+  // Removes every event for which `which` is true, in no particular order.
   template <typename F>
   void Extract(F&& which, std::vector<TimelineEvent>* out) {
     size_t kept = 0;
@@ -72,7 +72,7 @@ class Timeline {
     size_ = 0;
     for (size_t i = 0; i < kept; ++i) Insert(heap_[i]);
   }
-  // With the order among events of one time that it had.
+  // Adds an event that keeps its old sequence, and so its order among events of the same time.
   void Insert(TimelineEvent event) {
     if (size_ == capacity_) Grow();
     heap_[size_] = event;
@@ -85,7 +85,7 @@ class Timeline {
   }
   void Grow();
   void SiftUp(size_t i);
-  void SiftDown();  // the event behind the last, from the top
+  void SiftDown();  // moves the event behind the last one down from the top
 
   std::unique_ptr<TimelineEvent[]> heap_;
   size_t size_ = 0, capacity_ = 0;

@@ -79,7 +79,7 @@ CUresult CaptureRecord(Stream* stream, Event* event) {
 CUresult CaptureWait(Stream* stream, Event* event) {
   Capture* const capture = event->capture;
   if (capture == nullptr) {
-    // An event from outside: the capture cannot depend on it.
+    // The event is not part of the capture, so the capture cannot depend on it.
     Invalidate(stream->capture);
     return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
   }
@@ -122,7 +122,7 @@ CUresult BeginCapture(const ThreadContext& thread, Stream* stream, CUstreamCaptu
   if (existing == nullptr) {
     capture->graph = std::make_unique<Graph>();
     capture->graph->capturing = true;
-    // Nodes and cuStreamGetCaptureInfo name it.
+    // Nodes and cuStreamGetCaptureInfo refer to this handle.
     capture->graph->handle = s.graphs.Add(capture->graph.get());
     capture->target = capture->graph.get();
   } else {
@@ -137,7 +137,7 @@ CUresult BeginCapture(const ThreadContext& thread, Stream* stream, CUstreamCaptu
 
 namespace {
 
-// Takes the capture off its streams and events and out of the list.
+// Detaches the capture from its streams and events and removes it from the list.
 std::unique_ptr<Capture> Finish(Capture* capture) {
   State& s = state();
   for (Stream* stream : capture->streams) {
@@ -158,7 +158,7 @@ std::unique_ptr<Capture> Finish(Capture* capture) {
   return result;
 }
 
-// A stream that joined is joined again when the origin's tail depends on everything it did.
+// A stream that joined the capture counts as joined back when the origin's tail depends on everything it did.
 bool AllJoined(const Capture& capture) {
   std::vector<const GraphNode*> reached(capture.origin->capture_tail.begin(),
                                         capture.origin->capture_tail.end());
@@ -206,7 +206,7 @@ CUresult EndCapture(const ThreadContext& thread, Stream* stream, CUgraph* graph)
     return result;
   }
   *graph = reinterpret_cast<CUgraph>(ended->graph->handle);
-  static_cast<void>(ended->graph.release());  // its handle owns it
+  static_cast<void>(ended->graph.release());  // owned through its handle from now on
   return CUDA_SUCCESS;
 }
 

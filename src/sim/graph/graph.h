@@ -41,7 +41,7 @@ struct GraphNode {
   NodeType type = NodeType::kEmpty;
   std::vector<GraphNode*> dependencies, dependents;
 
-  // kKernel. The parameters' values as the launch gave them.
+  // For kKernel. `parameters` holds the values that the launch was given.
   Context* context = nullptr;
   const Function* function = nullptr;
   uint64_t function_handle = 0;
@@ -50,66 +50,66 @@ struct GraphNode {
   std::vector<void*> parameter_addresses;  // into `parameters`
   KernelPlan plan{};
   int priority = 0;
-  bool own_priority = false;             // else that of the stream it is launched into
-  PartitionId partition = kWholeDevice;  // of the context that it was made in, whatever the stream
+  bool own_priority = false;             // else the priority of the stream of the launch
+  PartitionId partition = kWholeDevice;  // of its context, whichever stream it runs in
 
   CopyWork copy{};
   SetWork set{};
   HostWork host{};
   uint64_t event = 0;                           // handle
-  std::shared_ptr<GraphAllocation> allocation;  // of kMemAlloc and kMemFree
+  std::shared_ptr<GraphAllocation> allocation;  // for kMemAlloc and kMemFree
   std::unique_ptr<Graph> child;
 };
 
 struct Graph {
   uint64_t handle = 0;
-  std::vector<std::unique_ptr<GraphNode>> nodes;  // in the order of their creation
+  std::vector<std::unique_ptr<GraphNode>> nodes;  // in the order of creation
   bool capturing = false;                         // belongs to a capture
-  bool has_memory_nodes = false;                  // they cannot be removed, so for good
-  uint64_t executable = 0;                        // the latest, when it has memory nodes
+  bool has_memory_nodes = false;                  // never reset: memory nodes cannot be removed
+  uint64_t executable = 0;                        // the latest one, if the graph has memory nodes
   HeldObjects user_objects;
 };
 
-// A graph made ready: its nodes flattened, children inlined, every one after those it depends on.
+// An executable graph: its nodes in one list, children inlined, each after the nodes it depends on.
 struct GraphExec {
   struct Node {
     GraphNode work;   // without edges
-    uint64_t origin;  // handle of the node it was made from
+    uint64_t origin;  // handle of the node that it was made from
     std::vector<uint32_t> dependencies;
-    bool enabled = true;  // else it does nothing
+    bool enabled = true;  // if false, the node does nothing
   };
-  // What it was made from, for updates: a graph's nodes in the order of their creation.
+  // The nodes of the graph that it was made from, in the order of their creation, for updates.
   struct Level {
     struct Entry {
       uint64_t origin;
       NodeType type;
-      std::vector<size_t> dependencies;  // places in `entries`
-      size_t node;                       // place in `nodes`; of no meaning with a child
+      std::vector<size_t> dependencies;  // indices into `entries`
+      size_t node;                       // index into `nodes`; meaningless for a child graph
       std::unique_ptr<Level> child;
     };
     std::vector<Entry> entries;
-    HeldObjects user_objects;  // of the graph it was made from or last updated by
+    HeldObjects user_objects;  // of the graph that it was made from or last updated with
   };
   uint64_t handle = 0;
   Context* context = nullptr;
-  unsigned long long flags = 0;  // of its instantiation
+  unsigned long long flags = 0;  // passed to its instantiation
   std::vector<std::unique_ptr<Node>> nodes;
   Level top;
-  std::vector<std::shared_ptr<GraphHold>> holds;  // with memory nodes: one per device
-  Command* last = nullptr;  // its latest launch, when it still has this generation
+  std::vector<std::shared_ptr<GraphHold>> holds;  // one per device, if there are memory nodes
+  Command* last = nullptr;  // the latest launch, valid while it still has this generation
   uint32_t last_generation = 0;
 };
 
 enum class CaptureMode : uint8_t { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 
-// A capture going on, from cuStreamBeginCapture on its origin to cuStreamEndCapture.
+// A capture in progress, from cuStreamBeginCapture on its origin to cuStreamEndCapture.
 struct Capture {
   uint64_t id = 0;
   CaptureMode mode = CaptureMode::kGlobal;
   Stream* origin = nullptr;
   const ThreadContext* thread = nullptr;
   std::unique_ptr<Graph> graph;
-  bool into_existing = false;  // cuStreamBeginCaptureToGraph: the graph is the caller's
+  bool into_existing = false;  // cuStreamBeginCaptureToGraph: the caller owns the graph
   Graph* target = nullptr;
   bool invalidated = false;
   std::vector<Stream*> streams;

@@ -66,7 +66,7 @@ bool GraphMemory::IsBusy(GraphHold* hold, const Stream* stream) {
 }
 
 void GraphMemory::Prune() {
-  // What goes may take allocations with it, but no hold.
+  // Destroying a hold may destroy allocations, but no other hold.
   std::vector<std::shared_ptr<GraphHold>> gone;
   for (auto& hold : holds_) {
     if (!hold->owned && !IsBusy(hold.get(), nullptr)) gone.push_back(std::move(hold));
@@ -143,7 +143,7 @@ void GraphMemory::Reset() {
   device_->memory.Return(reserved());
   granules_.clear();
   reserved_high = used_high = 0;
-  // Nodes and executables may outlive the device; what they have is nothing then.
+  // Nodes and executables may outlive the device's memory, so they are detached from it.
   for (GraphAllocation* allocation : allocations_) allocation->hold = nullptr;
   auto freed = std::move(outstanding);
   outstanding.clear();
@@ -182,7 +182,7 @@ CUresult MapGraphMemory(GraphExec* exec, const Stream* stream) {
 
 namespace {
 
-// Calls `visit` for each free node of another graph's allocation.
+// Calls `visit` for each node that frees an allocation of another graph.
 template <typename Visit>
 CUresult EachForeignFree(const GraphExec* exec, const Visit& visit) {
   for (const auto& node : exec->nodes) {
@@ -261,7 +261,7 @@ CUresult CheckFree(const Graph* graph, uint64_t address,
     return CUDA_ERROR_INVALID_VALUE;
   }
   const std::vector<uint64_t>& freed_by = block->graph->freed_by;
-  // Once in each graph, and either in the graph that allocates or in others.
+  // A graph may free it once, and either the allocating graph or others may.
   if (Contains(freed_by, graph->handle)) return CUDA_ERROR_INVALID_VALUE;
   if (graph->handle == block->graph->owner ? !freed_by.empty() : block->graph->freed_by_owner()) {
     return CUDA_ERROR_INVALID_VALUE;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of graphs. An allocation node has its addresses from its creation on; what is behind them are
-// granules of the device, taken by the first launch and kept. Graphs that do not run at the same time
-// lie in the same granules.
+// Memory of graphs. The addresses of an allocation node are reserved when the node is created. The first launch takes granules
+// of the device to back them, and keeps these. Graphs that do not run at the same time share granules.
 #ifndef GPUSHARE_SIM_GRAPH_MEMORY_H_
 #define GPUSHARE_SIM_GRAPH_MEMORY_H_
 
@@ -11,7 +10,7 @@
 #include <set>
 #include <vector>
 
-// As in api.h: both the old and the new names.
+// As in api.h: this file uses both the old and the new names.
 #ifndef __CUDA_API_VERSION_INTERNAL
 #define __CUDA_API_VERSION_INTERNAL
 #endif
@@ -27,13 +26,13 @@ struct GraphHold;
 struct GraphNode;
 struct Stream;
 
-// What an allocation node allocates. Lives as long as a node, an executable or a program has it.
+// The memory of one allocation node. Lives as long as a node, an executable or a program refers to it.
 struct GraphAllocation : std::enable_shared_from_this<GraphAllocation> {
-  Device* device;  // null: reset meanwhile
+  Device* device;  // null after a reset
   uint64_t address, bytes;
-  uint64_t owner;                  // handle of the graph of its node
-  std::vector<uint64_t> freed_by;  // handles of the graphs with a free node for it
-  GraphHold* hold = nullptr;       // while it is allocated beyond its graph's launch: where it lies
+  uint64_t owner;                  // handle of the graph that has the node
+  std::vector<uint64_t> freed_by;  // handles of the graphs that have a free node for it
+  GraphHold* hold = nullptr;       // what backs it, while it is allocated beyond its graph's launch
 
   GraphAllocation() = default;
   ~GraphAllocation();
@@ -42,19 +41,19 @@ struct GraphAllocation : std::enable_shared_from_this<GraphAllocation> {
   bool freed_by_owner() const;
 };
 
-// What an executable holds of a device.
+// The memory that an executable holds on one device.
 struct GraphHold {
   struct Use {
     Command* command;
     uint32_t generation;
   };
   Device* device;
-  uint64_t bytes;  // of all its allocations
+  uint64_t bytes;  // the sum over its allocations
   std::vector<std::shared_ptr<GraphAllocation>> allocations;
   std::vector<uint32_t> granules;
   std::vector<Use> uses;   // launches and frees that may not have completed
-  size_t outstanding = 0;  // allocated by a launch and not freed
-  bool owned = true;       // by an executable that still is
+  size_t outstanding = 0;  // allocations that a launch made and nothing has freed
+  bool owned = true;       // the executable still exists
 };
 
 class GraphMemory {
@@ -64,25 +63,25 @@ class GraphMemory {
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
 
-  // Null when there are no addresses left.
+  // Null when no addresses are left.
   std::shared_ptr<GraphAllocation> NewAllocation(uint64_t bytes);
   std::shared_ptr<GraphHold> NewHold();
-  // Gives the hold granules that nobody uses when the stream comes to what it takes next.
+  // Backs the hold with granules that nobody will be using when the stream reaches its next command.
   bool Map(GraphHold* hold, const Stream* stream);
-  // Gives back the granules of graphs that neither run, are going to, nor have something allocated.
+  // Returns the granules of graphs that are neither running nor queued and have nothing allocated.
   void Trim();
-  // Nothing is allocated or mapped any more.
+  // Forgets all allocations and mappings.
   void Reset();
 
   uint64_t reserved() const;
-  uint64_t used();  // by at least one graph
+  uint64_t used();  // granules that back at least one graph
   uint64_t reserved_high = 0, used_high = 0;
 
   std::map<uint64_t, std::shared_ptr<GraphAllocation>> outstanding;
 
  private:
   friend struct GraphAllocation;
-  // Whether work that comes next in the stream (null: anybody) has to keep off.
+  // Whether the next work in `stream` (null: in any stream) must not use the hold's granules.
   static bool IsBusy(GraphHold* hold, const Stream* stream);
   void Prune();
 
@@ -93,24 +92,24 @@ class GraphMemory {
   uint32_t next_ = 0;
 };
 
-// Notes what a new executable will need.
+// Creates the holds that a new executable needs.
 void HoldGraphMemory(GraphExec* exec);
-// Makes sure of the executable's memory ahead of a launch into the stream.
+// Makes sure that the executable's memory is backed before a launch into the stream.
 CUresult MapGraphMemory(GraphExec* exec, const Stream* stream);
-// A launch: takes what it needs, checks and notes what it allocates and frees beyond itself.
+// Takes the memory that a launch needs; checks and records what the launch allocates and frees beyond itself.
 CUresult TakeGraphMemory(GraphExec* exec, const Stream* stream);
-// The launch's command, before it is submitted.
+// Adds the launch's command to the uses of the memory. Called before the command is submitted.
 void UseGraphMemory(GraphExec* exec, Command* launch);
 
-// Frees what a launch has allocated and not freed; without a stream at once.
+// Frees what a launch allocated and did not free; at once if there is no stream.
 CUresult FreeGraphMemory(GraphAllocation* allocation, Stream* stream);
 
-// Makes the node one that allocates or frees. Refuses what may not be freed there.
+// Turns the node into one that allocates or frees. Refuses memory that may not be freed there.
 CUresult FillAllocation(GraphNode* node, Device* device, uint64_t bytes);
 CUresult CheckFree(const Graph* graph, uint64_t address,
                    std::shared_ptr<GraphAllocation>* allocation);
 void FillFree(GraphNode* node, const std::shared_ptr<GraphAllocation>& allocation);
-// The same as nodes of a capture.
+// The same for nodes of a capture.
 CUresult CaptureAllocation(Stream* stream, Device* device, uint64_t bytes, CUdeviceptr* pointer);
 CUresult CaptureFree(Stream* stream, CUdeviceptr pointer);
 

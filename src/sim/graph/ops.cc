@@ -58,7 +58,7 @@ void CopyWorkOf(const GraphNode& from, GraphNode* to) {
   to->shape = from.shape;
   to->parameters = from.parameters;
   to->parameter_addresses.clear();
-  // Not by the function's list: its module may be gone.
+  // The sizes cannot come from the function's own list: its module may have been unloaded.
   for (const void* address : from.parameter_addresses) {
     to->parameter_addresses.push_back(
         to->parameters.data() + (static_cast<const uint8_t*>(address) - from.parameters.data()));
@@ -130,8 +130,8 @@ CUresult SetKernel(GraphNode* node, Context* context, const Function* function,
 
 namespace {
 
-// Appends the graph's nodes to the executable, after `before`. False when the graph has a cycle.
-// `last` gets what depends on nothing else: the nodes without dependents.
+// Appends the graph's nodes to the executable, after `before`. False when the graph has a cycle. `last` gets the nodes without
+// dependents.
 bool Flatten(const Graph& graph, const std::vector<uint32_t>& before, GraphExec* exec,
              std::vector<uint32_t>* last, GraphExec::Level* level) {
   std::unordered_map<const GraphNode*, size_t> place;
@@ -143,7 +143,7 @@ bool Flatten(const Graph& graph, const std::vector<uint32_t>& before, GraphExec*
     }
     level->entries.push_back(std::move(entry));
   }
-  // Nodes whose dependencies are all placed go next, in the order of their creation.
+  // Next come nodes whose dependencies are all placed, in the order of their creation.
   std::unordered_map<const GraphNode*, std::vector<uint32_t>> ends;
   std::unordered_map<const GraphNode*, size_t> left;
   std::vector<const GraphNode*> order;
@@ -220,7 +220,7 @@ GraphExec::Node* FindInExec(GraphExec* exec, uint64_t node) {
 
 namespace {
 
-// A kernel runs on its function's GPU, whichever stream the graph is launched into, and on the same account there.
+// A kernel runs on its function's GPU, and on the same account there, whichever stream the graph is launched into.
 Command* NewKernel(const GraphNode& work, Stream* stream) {
   const Context& context = *work.function->module->context;
   if (context.device == stream->device) return NewCommand(stream, CommandType::kKernel);
@@ -312,7 +312,7 @@ CUresult LaunchExec(GraphExec* exec, Stream* stream) {
     }
     run->nodes.push_back({command, command->generation});
   }
-  // Launches of one executable run one after the other, whatever their streams.
+  // Launches of one executable run one after the other, even in different streams.
   if (exec->last != nullptr && exec->last->generation == exec->last_generation) {
     s.pool.AddEdge(exec->last, launch);
   }

@@ -35,7 +35,7 @@ CUresult FillKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* param
       FindFunction(parameters->func != nullptr ? parameters->func : of_library, context);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const GreenContext* const green = CurrentGreen(*CurrentThread());
-  const bool is_new = node->function == nullptr;  // its context never changes
+  const bool is_new = node->function == nullptr;  // a node's context never changes
   if (is_new && green != nullptr) node->partition = green->partition;
   return SetKernel(
       node, function->module->context, function,

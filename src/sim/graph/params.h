@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the driver's handles and parameters to graphs, their nodes and what these do.
+// Converts the driver's handles and parameters to graphs, nodes and the work of nodes.
 #ifndef GPUSHARE_SIM_GRAPH_PARAMS_H_
 #define GPUSHARE_SIM_GRAPH_PARAMS_H_
 
@@ -17,11 +17,11 @@ inline CUgraphNode HandleOf(const GraphNode* node) {
   return node == nullptr ? nullptr : reinterpret_cast<CUgraphNode>(node->handle);
 }
 
-// The nodes with these handles; they must be of the graph, and no two the same.
+// The nodes with these handles. All must belong to the graph, and no two may be the same.
 CUresult FindDependencies(const Graph* graph, const CUgraphNode* handles, size_t count,
                           std::vector<GraphNode*>* dependencies);
 
-// Each checks the parameters and leaves the node as it was when they are refused.
+// Each checks the parameters. If it refuses them, the node is left as it was.
 CUresult FillKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* parameters);
 CUresult FillCopyNode(GraphNode* node, const CUDA_MEMCPY3D* copy);
 CUresult FillSetNode(GraphNode* node, const CUDA_MEMSET_NODE_PARAMS* set);

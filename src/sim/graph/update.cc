@@ -12,7 +12,7 @@
 namespace gpushare::sim {
 namespace {
 
-// The device of device memory, null for the host's.
+// The device of an address in device memory; null for host memory.
 const Device* DeviceAt(uint64_t address) {
   Device* device = nullptr;
   return FindBlock(address, &device) == nullptr ? nullptr : device;
@@ -24,7 +24,7 @@ bool MayBecome(const CopyWork& from, const CopyWork& to) {
          DeviceAt(from.from) == DeviceAt(to.from);
 }
 
-// Of a set of several rows only the address and the value may change, of one row all but the rows.
+// A set of several rows may change only its address and value; a set of one row anything but the number of rows.
 bool MayBecome(const SetWork& from, const SetWork& to) {
   if (DeviceAt(from.to) != DeviceAt(to.to) || from.rows != to.rows) return false;
   return from.rows == 1 ||
@@ -66,7 +66,7 @@ UpdateProblem Compare(GraphExec* exec, const GraphExec::Level& level, const Grap
   return {};
 }
 
-// Launches that are not over keep what they were launched with.
+// Launches in flight keep the objects that they were launched with.
 void ReplaceObjects(GraphExec::Level* level, const Graph& graph) {
   level->user_objects = graph.user_objects;
   for (size_t i = 0; i < level->entries.size(); ++i) {
@@ -92,7 +92,7 @@ std::unique_ptr<Graph> GraphOfLevel(const GraphExec& exec, const GraphExec::Leve
       node->type = NodeType::kEmpty;
     }
   }
-  // Now, because an edge may lead to a node that was created later.
+  // Edges come last, because one may lead to a node that was created later.
   for (size_t i = 0; i < level.entries.size(); ++i) {
     GraphNode* const node = graph->nodes[i].get();
     for (const size_t dependency : level.entries[i].dependencies) {
@@ -125,7 +125,7 @@ CUgraphExecUpdateResult CheckChange(const GraphExec& exec, const GraphNode& from
                                          : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     case NodeType::kMemAlloc:
     case NodeType::kMemFree:
-      // Memory is that of the graph the executable was made from.
+      // The memory belongs to the graph that the executable was made from.
       return from.allocation == to.allocation ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                                               : CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     default:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changing an executable graph: what cuGraphExecUpdate compares and copies.
+// Changes to an executable graph: what cuGraphExecUpdate compares and copies.
 #ifndef GPUSHARE_SIM_GRAPH_UPDATE_H_
 #define GPUSHARE_SIM_GRAPH_UPDATE_H_
 
@@ -17,18 +17,18 @@ struct UpdateProblem {
   const GraphNode* from = nullptr;
 };
 
-// Gives the nodes of the level the parameters of the graph's, paired in the order of their creation.
-// All or nothing.
+// Copies the parameters of the graph's nodes to the nodes of the level, paired in the order of their creation. Changes
+// everything or nothing.
 UpdateProblem UpdateExec(GraphExec* exec, GraphExec::Level* level, const Graph& graph);
 
-// Whether one node of an executable may do `to` instead of `from`.
+// Whether a node of an executable that does `from` may be changed to do `to`.
 CUgraphExecUpdateResult CheckChange(const GraphExec& exec, const GraphNode& from,
                                     const GraphNode& to);
 
-// The level that a child graph node of the executable became; null: there is no such node.
+// The level made from a child graph node of the executable; null if there is no such node.
 GraphExec::Level* FindChildLevel(GraphExec::Level* level, uint64_t node);
 
-// A graph that does what the executable does.
+// A graph that does the same as the executable.
 std::unique_ptr<Graph> GraphOf(const GraphExec& exec);
 
 }  // namespace gpushare::sim

@@ -116,8 +116,8 @@ Piece FindPiece(uint64_t address, uint64_t bytes, int ordinal, Access access) {
     if ((devices >> ordinal & 1) == 0) return kNoAccess;
     const uint64_t at = address - mapping->address;
     if (const MulticastTeam* const team = mapping->allocation->team.get()) {
-      // It is there to be written: a read has no one place to read from. What is not bound on every device
-      // has no bytes yet.
+      // Multicast memory can only be written: a read has no single source. Parts that are not bound on every device have no
+      // bytes yet.
       uint64_t length = std::min(bytes, mapping->size - at);
       if (access == Access::kRead) return kNoAccess;
       uint8_t* first = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies at an address of the unified address space.
+// What is at an address of the unified address space.
 #ifndef GPUSHARE_SIM_MEMORY_ADDRESS_H_
 #define GPUSHARE_SIM_MEMORY_ADDRESS_H_
 
@@ -13,11 +13,11 @@ namespace gpushare::sim {
 
 class Device;
 
-// What the driver knows of an address: at most one of these, and a reservation beside its mapping.
+// What the driver knows of an address. At most one of block, reservation and host is set. A mapping comes with its reservation.
 struct Known {
   Block* block = nullptr;
   Device* device = nullptr;         // of the block or the mapping
-  ManagedRange* managed = nullptr;  // then the block is its
+  ManagedRange* managed = nullptr;  // if set, the block belongs to it
   Mapping* mapping = nullptr;
   const Reservation* reservation = nullptr;
   const HostRange* host = nullptr;
@@ -27,36 +27,36 @@ struct Known {
 };
 Known Lookup(uint64_t address);
 
-// The live block that holds the address, on any device; null: not device memory, or freed.
+// The live block that contains the address, on any device. Null for other memory, or if it was freed.
 Block* FindBlock(uint64_t address, Device** device);
-// A program may use it where device memory is wanted: some device's range, live or not, or reserved.
+// Whether programs may use the address as device memory: it is in some device's range, live or not, or reserved.
 bool IsDeviceAddress(uint64_t address);
-// Where its bytes are, for the direction of a copy.
+// Whether its bytes are on a device, which decides the direction of a copy.
 bool LiesOnDevice(uint64_t address);
-// Host memory that the driver does not know.
+// Whether it is host memory that the driver does not know.
 bool IsPageable(uint64_t address);
-// Whether work may name the range: live and mapped, if it is device memory.
+// Whether work may use the range: if it is device memory, it must be live and mapped.
 bool IsUsableRange(uint64_t address, uint64_t span);
-// Synchronous work on it waits even where it need not.
+// Whether synchronous work on it waits even where it need not.
 bool SyncsMemops(uint64_t address);
 
 enum class Access : uint8_t { kRead, kWrite };
 
-// Bytes that follow each other.
+// A contiguous run of bytes.
 struct Piece {
   enum class Kind : uint8_t {
     kBytes,
     kGone,     // freed since the work was submitted
-    kNoAccess  // the device may not
+    kNoAccess  // the device may not access it
   };
   Kind kind;
   uint8_t* bytes;
-  uint64_t length;        // at most what was asked for
-  uint32_t replicas = 1;  // of multicast memory: what is written goes to all of them
+  uint64_t length;        // at most the requested length
+  uint32_t replicas = 1;  // for multicast memory: a write goes to all of them
 };
-// What the device of this ordinal finds at an address when it wants `bytes` from there on.
+// What the device with this ordinal finds at an address when it needs `bytes` from there on.
 Piece FindPiece(uint64_t address, uint64_t bytes, int device, Access access);
-// The nth replica of multicast memory at an address where FindPiece() found bytes; n from 1 on.
+// The nth replica of multicast memory at an address where FindPiece() found bytes; n counts from 1.
 uint8_t* FindReplica(uint64_t address, uint32_t nth);
 
 }  // namespace gpushare::sim

@@ -6,7 +6,7 @@
 namespace gpushare::sim {
 namespace {
 
-// Those of compute capability 9.0; surfaces have the same as textures but for single rows.
+// The limits of compute capability 9.0. Surfaces have the same as textures, except for single rows.
 struct Limit {
   int texture, surface;  // CUdevice_attribute; 0: none
   uint64_t value;
@@ -51,7 +51,7 @@ constexpr Limit kLimits[] = {
     kGatherHeight, k1dMipWidth,     k2dMipWidth,       k2dMipHeight,
 };
 
-// Bytes of one channel; 0: unknown. Of the formats that say how many channels they have, `fixed` is that.
+// Bytes of one channel; 0: unknown. If the format determines the number of channels, `fixed` gets it.
 uint64_t ChannelBytes(unsigned format, unsigned* fixed) {
   constexpr unsigned kFirstNormalised = CU_AD_FORMAT_UNORM_INT8X1;
   *fixed = 0;
@@ -111,7 +111,7 @@ uint64_t Rounded(uint64_t bytes) {
   return (bytes + DeviceMemory::kAlignment - 1) & ~(DeviceMemory::kAlignment - 1);
 }
 
-// 0: the device has no room.
+// 0 when the device has no room.
 uint64_t AllocateHidden(Context* context, uint64_t bytes) {
   Block* const block = context->device->memory.Allocate(bytes, context);
   if (block == nullptr) return 0;
@@ -155,7 +155,7 @@ int CheckArrayShape(ArrayShape* shape, bool mipmapped) {
   unsigned fixed;
   const uint64_t channel = ChannelBytes(shape->format, &fixed);
   if (channel == 0) {
-    // Planar and compressed formats are no more than names here.
+    // Planar and compressed formats are recognised and not supported.
     return shape->format >= 0x50 && shape->format <= 0xff ? CUDA_ERROR_NOT_SUPPORTED
                                                           : CUDA_ERROR_INVALID_VALUE;
   }

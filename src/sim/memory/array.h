@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA arrays: memory without an address that a program may use. Rows and slices follow each other without
-// padding; the whole, and each level of a mipmapped array, begins at a multiple of 512 bytes and is charged
-// with the bytes of its elements rounded up to that.
+// CUDA arrays: memory without an address that programs may use. Rows and slices are contiguous. The array, and each level of a
+// mipmapped array, begins at a multiple of 512 bytes and is charged with the bytes of its elements rounded up to that.
 #ifndef GPUSHARE_SIM_MEMORY_ARRAY_H_
 #define GPUSHARE_SIM_MEMORY_ARRAY_H_
 
@@ -18,7 +17,7 @@ struct MipmappedArray;
 
 struct ArrayShape {
   uint64_t width = 0, height = 0,
-           depth = 0;  // in elements, as asked for: 0 where there is no such extent
+           depth = 0;  // in elements, as requested; 0 if there is no such extent
   unsigned format = 0, channels = 0, flags = 0;
   uint64_t element = 0;  // bytes
 
@@ -33,8 +32,8 @@ struct Array {
   ArrayShape shape;
   Context* context = nullptr;
   Device* device = nullptr;
-  uint64_t address = 0;             // of a block that is hidden
-  MipmappedArray* owner = nullptr;  // whose level it is
+  uint64_t address = 0;             // of a hidden block
+  MipmappedArray* owner = nullptr;  // set for a level of a mipmapped array
 };
 
 struct MipmappedArray {
@@ -42,28 +41,28 @@ struct MipmappedArray {
   Context* context = nullptr;
   Device* device = nullptr;
   uint64_t address = 0;
-  bool mapped = false;  // of external memory
+  bool mapped = false;  // it maps external memory
   std::vector<std::unique_ptr<Array>> levels;
 };
 
-// Fills in the size of an element. A CUresult: whether the device can have such an array.
+// Fills in the size of an element. A CUresult: whether the device supports such an array.
 int CheckArrayShape(ArrayShape* shape, bool mipmapped);
 // 1 + floor(log2(longest extent)).
 unsigned MostLevels(const ArrayShape& shape);
 
-// Null: the device has no room.
+// Null when the device has no room.
 Array* CreateArray(Context* context, const ArrayShape& shape);
 MipmappedArray* CreateMipmappedArray(Context* context, const ArrayShape& shape, unsigned levels);
-// Over memory that is there, and as much of it.
+// Makes an array over existing memory, which must be large enough.
 MipmappedArray* MapMipmappedArray(Context* context, const ArrayShape& shape, unsigned levels,
                                   uint64_t address);
 uint64_t MipmappedBytes(const ArrayShape& shape, unsigned levels);
 void DestroyArray(Array* array);
 void DestroyMipmappedArray(MipmappedArray* array);
-// When the context goes, and its memory with it.
+// Called when the context ends, and its memory with it.
 void ForgetArraysOf(const Context* context);
 
-// The device's limits of textures and surfaces; false: the attribute is about something else.
+// The device's limits for textures and surfaces. False if the attribute is not one of these.
 bool ArrayLimit(int attribute, int* value);
 
 }  // namespace gpushare::sim

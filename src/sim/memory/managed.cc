@@ -9,7 +9,7 @@
 namespace gpushare::sim {
 namespace {
 
-// Of a run of pages, what was asked for: the last page is charged with no more than that.
+// The requested bytes in a run of pages: the last page is charged only for these.
 uint64_t Charged(const ManagedRange& range, uint64_t offset, uint64_t bytes) {
   return std::min(bytes, range.block->size - offset);
 }
@@ -19,7 +19,7 @@ uint64_t Charged(const ManagedRange& range, uint64_t offset, uint64_t bytes) {
 ManagedRange* ManagedMemory::Allocate(Device* device, uint64_t bytes, Context* context) {
   if (!device->memory.Charge(bytes)) return nullptr;
   if (arena_ == nullptr) {
-    // What was prefetched to the host is charged to no device: more than they have may be live.
+    // Pages prefetched to the host are charged to no device, so more than the devices' capacity may be live.
     uint64_t capacity = 0;
     for (const auto& one : state().devices) capacity += 2 * one->memory.capacity();
     arena_ = std::make_unique<DeviceMemory>(capacity, kPage, DeviceMemory::Visible::kToHost);
@@ -29,7 +29,7 @@ ManagedRange* ManagedMemory::Allocate(Device* device, uint64_t bytes, Context* c
     device->memory.Return(bytes);
     return nullptr;
   }
-  block->touched = true;  // by the host, for all that we know
+  block->touched = true;  // the host may have written it without our knowing
   block->id = device->memory.NextId();
   ManagedRange& range = ranges_[block->address];
   range.block = block;
@@ -97,7 +97,7 @@ uint64_t ManagedMemory::Missing(ManagedRange* range, uint64_t offset, uint64_t b
 uint64_t ManagedMemory::Migrate(ManagedRange* range, uint64_t offset, uint64_t bytes, Device* to) {
   uint64_t moved = 0, room_ends = UINT64_MAX;
   if (to != nullptr) {
-    // Where the room of the device ends, in whole pages.
+    // The end of the part that the device has room for, in whole pages.
     uint64_t room = to->memory.left();
     range->ForPages(offset, bytes, [&](const ManagedPages& pages, uint64_t from, uint64_t length) {
       if (pages.device == to || room_ends != UINT64_MAX) return;

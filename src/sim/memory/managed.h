@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory: one address for host and device, real memory of the process.
+// Managed memory: one address for host and device, backed by real memory of the process.
 //
-// The model is simple. A page is where it was last put: on the device that allocated it, from then until
-// it is prefetched elsewhere. Touching it moves nothing, nothing is evicted, and the device is charged with
-// what is on it.
+// The model is simple. A page stays where it was last put: at first on the device that allocated it, later where it was
+// prefetched to. Accesses move nothing, nothing is evicted, and a device is charged for the pages on it.
 #ifndef GPUSHARE_SIM_MEMORY_MANAGED_H_
 #define GPUSHARE_SIM_MEMORY_MANAGED_H_
 
@@ -20,7 +19,7 @@ namespace gpushare::sim {
 class Device;
 struct Context;
 
-// A place that managed memory can be at or be meant for: a CUmemLocation.
+// A CUmemLocation: a place where managed memory is, or is meant to be.
 struct ManagedPlace {
   int type = 0;  // CUmemLocationType; 0: none
   int id = 0;
@@ -28,22 +27,22 @@ struct ManagedPlace {
 };
 
 struct ManagedPages {
-  Device* device = nullptr;  // that they are on; null: the host
+  Device* device = nullptr;  // the device that they are on; null: the host
   bool read_mostly = false;
-  uint64_t accessed_by = 0;  // by the device of that bit
+  uint64_t accessed_by = 0;  // one bit per device
   bool accessed_by_host = false;
-  bool discarded = false;  // since the last prefetch: its bytes need not move
+  bool discarded = false;  // since the last prefetch: the bytes need not move
   ManagedPlace preferred, prefetched;
   bool operator==(const ManagedPages&) const = default;
 };
 
 struct ManagedRange {
   Block* block = nullptr;
-  Device* device = nullptr;  // that it was allocated on
-  // Runs of pages in one state, by the offset of their first byte.
+  Device* device = nullptr;  // the device that it was allocated on
+  // Runs of pages in the same state, by the offset of their first byte.
   std::map<uint64_t, ManagedPages> pages;
 
-  // Every run of [offset, offset + bytes), which is rounded to pages; `f` may change it.
+  // Calls `f` for every run in [offset, offset + bytes), which is rounded to pages; `f` may change the run.
   template <typename F>
   void ForPages(uint64_t offset, uint64_t bytes, F&& f);
   const ManagedPages& At(uint64_t offset) const { return LastAtOrBefore(pages, offset)->second; }
@@ -55,28 +54,28 @@ class ManagedMemory {
 
   // Null when the device has no room.
   ManagedRange* Allocate(Device* device, uint64_t bytes, Context* context);
-  // False unless `address` is what an Allocate() gave and is live.
+  // False unless `address` came from Allocate() and is live.
   bool Free(uint64_t address);
   void FreeAllOf(const Context* context);
   void Clear();
 
-  // The live range that holds the address, else null.
+  // The live range that contains the address, else null.
   ManagedRange* Find(uint64_t address);
-  // The same when it holds all of [address, address + bytes), which is not empty.
+  // The live range that contains all of [address, address + bytes), which must not be empty, else null.
   ManagedRange* Find(uint64_t address, uint64_t bytes);
-  // An address of managed memory, live or not.
+  // Whether it is an address of managed memory, live or not.
   bool InRange(uint64_t address) const { return arena_ != nullptr && arena_->InRange(address); }
   uint8_t* Bytes(uint64_t address) const { return arena_->Bytes(address); }
 
-  // How much of the range is not there yet. What was discarded is not waited for.
+  // How much of the range is not at `to` yet. Discarded pages do not count.
   static uint64_t Missing(ManagedRange* range, uint64_t offset, uint64_t bytes, const Device* to);
-  // Moves it (null: to the host), as far as the device has room; the bytes that moved.
+  // Moves the range (null: to the host) as far as the device has room. Returns the bytes moved.
   static uint64_t Migrate(ManagedRange* range, uint64_t offset, uint64_t bytes, Device* to);
 
  private:
   void Forget(const ManagedRange& range);
 
-  // Stays mapped when what it gave is freed: work that was submitted before finds that it is gone.
+  // Its memory stays mapped after a free: work that was submitted before then finds that it is gone.
   std::unique_ptr<DeviceMemory> arena_;
   std::map<uint64_t, ManagedRange> ranges_;
 };
@@ -87,7 +86,7 @@ void ManagedRange::ForPages(uint64_t offset, uint64_t bytes, F&& f) {
   const uint64_t begin = offset & ~kMask;
   const uint64_t end = (offset + bytes + kMask) & ~kMask;
   const uint64_t last = (block->size + kMask) & ~kMask;
-  // Runs are cut at both ends and joined with their like afterwards.
+  // Cuts the runs at both ends; equal neighbours are joined afterwards.
   const auto cut = [&](uint64_t at) {
     if (at < last) pages.emplace(at, At(at));
   };

@@ -24,8 +24,8 @@ void Discard(uint8_t* from, uint64_t bytes) {
   const auto end = (reinterpret_cast<uintptr_t>(from) + bytes) & ~(kPage - 1);
   if (begin >= end) return;
   auto* const pages = reinterpret_cast<void*>(begin);
-  // Of a file, the second leaves the bytes as they are; the first is refused of anything else, and of a file's
-  // private pages, which a forked child has, with EACCES.
+  // On pages of a file, MADV_DONTNEED would leave the bytes unchanged. MADV_REMOVE is refused for pages of anything else and,
+  // with EACCES, for private pages of a file, which a forked child has.
   if (madvise(pages, end - begin, MADV_REMOVE) == 0) return;
   if (errno == EACCES) {
     std::memset(pages, 0, end - begin);
@@ -52,9 +52,9 @@ DeviceMemory::~DeviceMemory() {
 }
 
 bool DeviceMemory::Reserve() {
-  // Twice the capacity: fragments of the address space do not cost capacity.
+  // Twice the capacity, so that fragmentation of the address space does not reduce the capacity.
   const uint64_t bytes = (capacity_ * 2 + (2 << 20)) & ~(kPage - 1);
-  // What processes share each other can open.
+  // Other processes can open the memory of a shared device.
   void* storage = shared_ != nullptr ? shared_->NewArena(gpu_, bytes) : MAP_FAILED;
   if (storage == MAP_FAILED) {
     storage = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -176,7 +176,7 @@ bool DeviceMemory::Free(uint64_t address) {
 
 void DeviceMemory::Clear(const Block& block) {
   uint8_t* const from = Bytes(block.address);
-  Discard(from, block.size);  // whole pages
+  Discard(from, block.size);  // only whole pages
   const uint64_t before = std::min(-reinterpret_cast<uintptr_t>(from) & (kPage - 1), block.size);
   const uint64_t behind =
       std::min((reinterpret_cast<uintptr_t>(from) + block.size) & (kPage - 1), block.size - before);

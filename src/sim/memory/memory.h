@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory with real bytes, and the host memory that the driver knows.
 //
-// A device address points into a range that is reserved and never accessible, so that a program that
-// touches device memory from the host faults as it would on silicon. The bytes lie in a second range
-// of the same layout, of which the kernel backs only pages that were written.
+// A device address points into a range that is reserved and never accessible, so that a program that touches device memory from
+// the host faults as it would on silicon. The bytes lie in a second range with the same layout, of which the kernel backs only
+// pages that were written.
 #ifndef GPUSHARE_SIM_MEMORY_MEMORY_H_
 #define GPUSHARE_SIM_MEMORY_MEMORY_H_
 
@@ -24,27 +24,27 @@ struct Context;
 struct Block {
   uint64_t address;
   uint64_t span;     // bytes of address space
-  uint64_t size;     // bytes that were asked for
-  uint64_t charged;  // of the capacity
+  uint64_t size;     // bytes that the caller asked for
+  uint64_t charged;  // bytes charged to the capacity
   uint64_t id;       // CU_POINTER_ATTRIBUTE_BUFFER_ID
   Context* context;
   Block* next_free;
   bool live;
-  bool touched;      // some byte was written since it was allocated
+  bool touched;      // written since it was allocated
   bool sync_memops;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-  bool hidden;       // of an array: has no address that a program may use
-  // Stream-ordered memory: the pool that it is of. `backs_pool`: not an allocation but what the pool has
-  // of the device, in which its allocations lie.
+  bool hidden;       // of an array: programs may not use its address
+  // Stream-ordered memory: its pool. `backs_pool`: the block is not an allocation but memory that the pool took from the
+  // device, and that contains allocations.
   MemoryPool* pool;
   bool backs_pool;
-  GraphAllocation* graph;  // memory of a graph, which is charged by what backs it
-  bool freeing;            // by a command of a stream that has not come to it
+  GraphAllocation* graph;  // memory of a graph; charged through what backs it
+  bool freeing;            // a stream has a command to free it and has not reached that
 };
 
 class DeviceMemory {
  public:
   static constexpr uint64_t kAlignment = 512;
-  // Whether the host may touch what it holds, at the device's addresses.
+  // Whether the host may access the memory at the device's addresses.
   enum class Visible : uint8_t { kToDevice, kToHost };
 
   explicit DeviceMemory(uint64_t capacity, uint64_t alignment = kAlignment,
@@ -56,17 +56,17 @@ class DeviceMemory {
 
   // Null when less than `bytes` is left.
   Block* Allocate(uint64_t bytes, Context* context);
-  // Addresses without capacity: somebody else charges what is behind them.
+  // Allocates addresses without charging capacity: other code charges for what backs them.
   Block* AllocateAddresses(uint64_t bytes);
-  // False unless `address` is what an Allocate() gave and is live.
+  // False unless `address` came from Allocate() and is live.
   bool Free(uint64_t address);
   void FreeAllOf(const Context* context);
-  // All of it is 0 from here on: where others were before it may hold what they wrote.
+  // Sets the block to 0: its pages may still hold what earlier blocks wrote.
   void Clear(const Block& block);
-  // Cuts a live block in two: it keeps `span` bytes, the rest is a live block of its own.
+  // Cuts a live block in two: it keeps `span` bytes, and the rest becomes a live block of its own.
   Block* Split(Block* block, uint64_t span);
-  // The live block that starts at `address`, else null; none of a pool, a graph or an array, nor one
-  // that is being freed.
+  // The live block that starts at `address`, else null. Never a block of a pool, a graph or an array, nor one that is being
+  // freed.
   Block* FindStart(uint64_t address) {
     const auto found = by_address_.find(address);
     if (found == by_address_.end()) return nullptr;
@@ -74,16 +74,16 @@ class DeviceMemory {
     const bool plain = !block->backs_pool && !block->hidden && block->graph == nullptr;
     return block->live && plain && !block->freeing ? block : nullptr;
   }
-  // The live block that holds `address`, else null: of memory in a pool, the allocation.
+  // The live block that contains `address`, else null; for memory of a pool, the allocation.
   Block* Find(uint64_t address);
-  // The same, but of memory in a pool what backs it: work that was submitted before a free may go there
-  // until the pool gives the memory back.
+  // The same, but for memory of a pool the block that backs it: work submitted before a free may use the memory until the pool
+  // returns it.
   Block* FindBacking(uint64_t address);
-  // Where the bytes of a live block's address lie.
+  // The location of the bytes at a live block's address.
   uint8_t* Bytes(uint64_t address) const { return bytes_ + (address - base_); }
   bool InRange(uint64_t address) const { return address - base_ < reserved_ && base_ != 0; }
 
-  // Capacity of memory whose addresses and bytes are somebody else's. False when less is left.
+  // Charges capacity for memory whose addresses and bytes other code manages. False when less is left.
   bool Charge(uint64_t bytes) {
     if (bytes > capacity_ || used_ > capacity_ - bytes) return false;
     if (shared_ != nullptr && !HoldShared(used_ + bytes)) [[unlikely]]
@@ -96,7 +96,8 @@ class DeviceMemory {
     if (shared_ != nullptr) [[unlikely]]
       HoldLess();
   }
-  // All of it is brought to the host, for others to have the room; and comes back. False when there is not so much.
+  // Park() moves all bytes to the host, so that others can use the room; Unpark() brings them back, and fails if they do not
+  // fit.
   void Park() {
     parked_ = used_;
     Return(used_);
@@ -107,8 +108,8 @@ class DeviceMemory {
     return true;
   }
   uint64_t parked() const { return parked_; }
-  void ForgetPark() { used_ += std::exchange(parked_, 0); }  // of a process that begins anew
-  // From here on other processes hold some of the capacity too; null: none do.
+  void ForgetPark() { used_ += std::exchange(parked_, 0); }  // for gpushare_sim_reset()
+  // From here on other processes hold some of the capacity too; null: none does.
   void Share(SharedDevice* shared, uint32_t gpu) {
     shared_ = shared;
     gpu_ = gpu;
@@ -132,9 +133,9 @@ class DeviceMemory {
   uint64_t used_ = 0, parked_ = 0, reserved_ = 0, base_ = 0, bump_ = 0, ids_ = 0;
   uint8_t* bytes_ = nullptr;
   SharedDevice* shared_ = nullptr;
-  uint32_t gpu_ = 0;  // there
-  // A freed block keeps its place and waits in the bin of its span, so that a pair of allocate and
-  // free costs two look-ups; only when the range is used up are free neighbours joined.
+  uint32_t gpu_ = 0;  // its number in shared_
+  // A freed block keeps its address and waits in the bin for its span, so that allocating and freeing cost one look-up each.
+  // Free neighbours are joined only when the range is used up.
   std::map<uint64_t, std::unique_ptr<Block>> blocks_;
   std::unordered_map<uint64_t, Block*> by_address_;
   std::unordered_map<uint64_t, Block*> bins_;
@@ -154,7 +155,7 @@ class HostMemory {
   // Null when the machine has no more.
   void* Allocate(uint64_t bytes, unsigned flags, Context* context);
   bool Free(void* pointer);
-  // False when the range overlaps one that is known.
+  // False when the range overlaps a known one.
   bool Register(void* pointer, uint64_t bytes, unsigned flags, Context* context);
   bool Unregister(void* pointer);
   const HostRange* Find(uint64_t address) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multicast objects: what is written to their addresses is written to the memory of every device of a team.
+// Multicast objects: a write to their addresses goes to the memory of every device of a team.
 #ifndef GPUSHARE_SIM_MEMORY_MULTICAST_H_
 #define GPUSHARE_SIM_MEMORY_MULTICAST_H_
 
@@ -24,8 +24,8 @@ struct MulticastTeam {
   std::vector<Binding> bindings;
 
   bool Has(const Device* device) const;
-  // The bytes of the nth device's memory at an offset; `length` is cut to those that follow each other.
-  // Null: nothing is bound there.
+  // The bytes of the nth device's memory at an offset; `length` is reduced to the contiguous part. Null when nothing is bound
+  // there.
   uint8_t* Find(size_t nth, uint64_t offset, uint64_t* length) const;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places of managed memory as callers name them.
+// Converts the callers' ways to name a place of managed memory.
 #ifndef GPUSHARE_SIM_MEMORY_PLACE_H_
 #define GPUSHARE_SIM_MEMORY_PLACE_H_
 
@@ -27,7 +27,7 @@ inline CUresult ReadPlace(const CUmemLocation& location, ManagedPlace* place) {
   }
 }
 
-// What the older forms say with one number.
+// The location that the older forms express as one number.
 inline CUmemLocation LocationOf(CUdevice device) {
   CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, device};
   if (device == CU_DEVICE_CPU) location = {CU_MEM_LOCATION_TYPE_HOST, 0};

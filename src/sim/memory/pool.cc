@@ -28,10 +28,10 @@ Block* MemoryPool::Allocate(uint64_t bytes, const Stream* stream, std::vector<Co
   if (bytes > device->memory.capacity()) return nullptr;
   Block* block = Take(bytes, stream, Reach::kOrdered, waits);
   if (block != nullptr) return block;
-  // Whole granules that lie free where they are too few are mapped anew, as part of the growth.
+  // Unused granules that lie in ranges too small for the block are returned, and taken again as part of the growth.
   Trim(reserved.now - std::min(reserved.now, RoundUp(bytes, granule_)));
   if (!Grow(bytes)) {
-    // What lies about in this pool in pieces, and in others unused.
+    // Returns unused pieces in this pool, and what other pools do not use.
     Trim(0);
     if (!Grow(bytes)) {
       TrimPools(device);
@@ -51,7 +51,7 @@ bool MemoryPool::MayReuse(const Vacant& vacant, const Stream* stream, Reach reac
   return follow_events && order->IsAfter(vacant.pending->command);
 }
 
-// First fit over ranges that follow each other within a segment.
+// First fit over contiguous ranges within a segment.
 Block* MemoryPool::Take(uint64_t bytes, const Stream* stream, Reach reach,
                         std::vector<Command*>* waits) {
   const uint64_t span = RoundUp(bytes, DeviceMemory::kAlignment);
@@ -75,7 +75,7 @@ Block* MemoryPool::Place(uint64_t address, uint64_t bytes, const Stream* stream,
     const Vacant vacant = at->second;
     at = vacant_.erase(at);
     const uint64_t taken = std::min(from + vacant.bytes, end) - from;
-    // A pending free counts as used until its end, so its bytes do already.
+    // A pending free counts as used until it completes, so its bytes are counted already.
     if (vacant.pending == nullptr) {
       used.Add(taken);
     } else if (vacant.stream_id != stream->id && !order->IsAfter(vacant.pending->command)) {
@@ -130,7 +130,7 @@ void MemoryPool::FreeInOrder(Block* block, Stream* stream) {
 void MemoryPool::FinishFree(Pending* pending) {
   MemoryPool* const pool = pending->pool;
   Vacants& vacant = pool->vacant_;
-  // Parts of it may be somebody's already.
+  // Parts of it may have been reused already.
   std::vector<uint64_t> pieces;
   for (auto at = vacant.lower_bound(pending->begin); at != vacant.end() && at->first < pending->end;
        ++at) {
@@ -184,7 +184,7 @@ void MemoryPool::Observe(uint64_t stream_id) {
 }
 
 void MemoryPool::JoinAll(const std::vector<uint64_t>& addresses) {
-  // From the last to the first, so that joining leaves those that are still to come in place.
+  // From the last to the first, so that joining does not move ranges that are still to come.
   for (auto address = addresses.rbegin(); address != addresses.rend(); ++address) {
     Join(vacant_.find(*address));
   }
@@ -281,7 +281,7 @@ void ResetPools(Device* device) {
   device->pools.clear();
   device->default_pool = device->current_pool = nullptr;
   if (handle == 0) return;
-  // Programs keep its handle.
+  // Programs keep the handle of the default pool.
   device->pools.push_back(std::make_unique<MemoryPool>(device, s.config.pool_granule, 0));
   device->default_pool = device->pools.back().get();
   device->default_pool->is_default = true;

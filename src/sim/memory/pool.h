@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools of stream-ordered memory. A pool takes memory from the device in granules, hands out parts of it
-// at once, and takes a part back when the stream of the free reaches it.
+// Pools of stream-ordered memory. A pool takes memory from the device in granules, hands out parts of them at once, and takes a
+// part back when the freeing stream reaches the free.
 #ifndef GPUSHARE_SIM_MEMORY_POOL_H_
 #define GPUSHARE_SIM_MEMORY_POOL_H_
 
@@ -21,25 +21,25 @@ class StreamOrder;
 
 class MemoryPool {
  public:
-  // `most`: bytes that it may reserve; 0: what the device has.
+  // `most`: the bytes that it may reserve; 0: as many as the device has.
   MemoryPool(Device* device, uint64_t granule, uint64_t most);
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // Null when neither reuse, growth nor trimming gives the bytes. `waits` gets the frees of other streams
-  // that the stream has to wait for before the block is its own.
+  // Null when neither reuse, growth nor trimming provides the bytes. `waits` gets the frees of other streams that the stream
+  // must wait for before it may use the block.
   Block* Allocate(uint64_t bytes, const Stream* stream, std::vector<Command*>* waits);
-  // Free when the stream has done what it has now; the block is gone at once.
+  // Frees the block when the stream has done its present work. The block no longer exists after the call.
   void FreeInOrder(Block* block, Stream* stream);
-  // Free now: the program says that nobody uses it.
+  // Frees the block now: the program promises that nobody uses it.
   void FreeNow(Block* block);
-  // Gives granules back that nothing lies in, as long as `keep` bytes stay reserved.
+  // Returns unused granules to the device as long as `keep` bytes stay reserved.
   void Trim(uint64_t keep);
-  // The host has seen that the stream did everything that it had (0: that every stream did).
+  // The host has waited for all work of the stream (0: of every stream).
   void Observe(uint64_t stream_id);
 
-  // The live block that holds the address, else null.
+  // The live block that contains the address, else null.
   Block* Find(uint64_t address);
   bool empty() const { return live_.empty() && frees_.empty(); }
 
@@ -51,20 +51,20 @@ class MemoryPool {
     }
   };
 
-  uint64_t handle = 0;  // 0: destroyed, goes with its last allocation
+  uint64_t handle = 0;  // 0: destroyed; freed with its last allocation
   Device* const device;
   bool is_default = false;
-  // What a free may be reused for, besides its own stream: streams that already wait for it, those that
-  // come after its end, those that can be made to wait.
+  // Which streams, besides the freeing one, may reuse freed memory: those that already wait for the free, those that reach it
+  // after its end, and those that can be made to wait.
   bool follow_events = true, opportunistic = true, internal_dependencies = true;
   uint64_t release_threshold = 0;
   Bytes reserved, used;
-  uint64_t peers = 0;  // bit per device that may access it, besides its own
+  uint64_t peers = 0;  // one bit per device that may access it, besides its own
 
-  // A free that a stream has not reached.
+  // A free that its stream has not reached.
   struct Pending {
     MemoryPool* pool;
-    Command* command;  // completes when the stream reaches it
+    Command* command;  // completes when the stream reaches the free
     uint64_t stream_id, begin, end;
   };
   // The command of the free has completed, or was dropped with its stream. May delete the pool.
@@ -75,7 +75,7 @@ class MemoryPool {
   struct Vacant {
     uint64_t bytes;
     const Pending* pending;  // null: the free has completed
-    uint64_t stream_id;      // whose free it was; 0: anybody may have it
+    uint64_t stream_id;      // the freeing stream; 0: any stream may reuse the range
   };
   enum class Reach : uint8_t { kOrdered, kWithDependencies };
   using Vacants = std::map<uint64_t, Vacant>;
@@ -86,30 +86,30 @@ class MemoryPool {
                std::vector<Command*>* waits);
   bool Grow(uint64_t bytes);
   void Release(uint64_t from, uint64_t to);
-  // Joins the range with the vacant neighbours that anybody may have.
+  // Joins the range with vacant neighbours that any stream may reuse.
   void Join(Vacants::iterator at);
-  void JoinAll(const std::vector<uint64_t>& addresses);  // in their order
+  void JoinAll(const std::vector<uint64_t>& addresses);  // the addresses must be in order
   Block* SegmentOf(uint64_t address) { return LastAtOrBefore(segments_, address)->second; }
 
   const uint64_t granule_, most_;
-  std::map<uint64_t, Block*> segments_;  // of the device's memory, by address
+  std::map<uint64_t, Block*> segments_;  // memory taken from the device, by address
   std::map<uint64_t, Block> live_;
   Vacants vacant_;
   std::vector<std::unique_ptr<Pending>> frees_;
 };
 
-// The device's default pool. Made by the first call that needs it.
+// The device's default pool. Created by the first call that needs it.
 MemoryPool* DefaultPool(Device* device);
 MemoryPool* CurrentPool(Device* device);
 MemoryPool* NewPool(Device* device, uint64_t most);
-// The handle is invalid from now on; the pool goes when nothing of it is allocated any more.
+// Invalidates the handle. The pool is freed when nothing in it is allocated any more.
 void DestroyPool(MemoryPool* pool);
-// All pools of the device with all that was allocated from them; the default pool is as new.
+// Removes all pools of the device with everything allocated from them; the default pool starts afresh.
 void ResetPools(Device* device);
 
-// Gives back what pools hold without using it, so that other memory can be had.
+// Returns what pools hold without using it, to make room for other memory.
 void TrimPools(Device* device);
-// A stream (0: every stream of the device) was waited for: pools over their release threshold shrink.
+// A stream (0: every stream of the device) was waited for: pools above their release threshold shrink.
 void PoolsSynchronized(Device* device, uint64_t stream_id);
 
 }  // namespace gpushare::sim

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps of address ranges by the address that they begin at.
+// Maps from the start of an address range to the range.
 #ifndef GPUSHARE_SIM_MEMORY_RANGE_MAP_H_
 #define GPUSHARE_SIM_MEMORY_RANGE_MAP_H_
 
@@ -8,8 +8,8 @@
 
 namespace gpushare::sim {
 
-// The entry that begins at `address` or last before it, or end() when there is none. Whether it reaches
-// as far as `address` only the entry knows.
+// The entry that begins at `address`, or the last one before it; end() if there is none. Only the entry knows whether its range
+// includes `address`.
 template <typename Map>
 auto LastAtOrBefore(Map& map, uint64_t address) {
   const auto after = map.upper_bound(address);

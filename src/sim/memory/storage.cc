@@ -38,7 +38,7 @@ bool Storage::MapFile(int descriptor, uint64_t bytes) {
 bool Storage::MoveToFile(int descriptor) {
   constexpr uint64_t kHostPage = 4096;
   static const uint8_t zeros[kHostPage] = {};
-  // What was never written stays unbacked.
+  // Pages that were never written stay unbacked.
   for (uint64_t at = 0; at < size_; at += kHostPage) {
     const uint64_t bytes = std::min(kHostPage, size_ - at);
     if (std::memcmp(bytes_ + at, zeros, bytes) == 0) continue;
@@ -61,8 +61,8 @@ void Storage::KeepFromFile(int descriptor) {
 bool Storage::Reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
   if (hint != 0 && hint % alignment == 0) {
     void* const wanted = reinterpret_cast<void*>(hint);
-    // Not MAP_FIXED_NOREPLACE: TSan clears an address outside its own ranges and leaves the flag, and
-    // then a privileged process maps page zero. The kernel keeps to a bare hint wherever it is free.
+    // Not MAP_FIXED_NOREPLACE: TSan clears an address outside its own ranges and leaves the flag, and then a privileged process
+    // maps page zero. The kernel honours a bare hint wherever it is free.
     void* const mapped = mmap(wanted, bytes, PROT_NONE, kPrivate, -1, 0);
     if (mapped == wanted) {
       bytes_ = static_cast<uint8_t*>(mapped);

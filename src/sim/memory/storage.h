@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of the machine that hold the bytes of simulated memory. The kernel backs only what was written.
+// Pages of the machine that hold the bytes of simulated memory. The kernel backs only pages that were written.
 #ifndef GPUSHARE_SIM_MEMORY_STORAGE_H_
 #define GPUSHARE_SIM_MEMORY_STORAGE_H_
 
@@ -18,16 +18,16 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  // Readable and writable, all zero. False when the machine has no such range.
+  // Maps zeroed pages, readable and writable. False when the machine has no such range.
   bool Map(uint64_t bytes);
-  // The bytes of a file, shared with whoever else has it.
+  // Maps the bytes of a file, shared with everyone else who maps it.
   bool MapFile(int descriptor, uint64_t bytes);
-  // Its bytes go to a file of that size, and are shared with whoever has it from then on; where they lie stays.
+  // Moves the bytes to a file of that size, shared from then on. The address does not change.
   bool MoveToFile(int descriptor);
-  // They are copied as they are written: what others write from then on may be seen or not, and they see nothing.
+  // Makes the pages copy-on-write. Writes by others may or may not be visible from then on; writes made here are not visible to
+  // others.
   void KeepFromFile(int descriptor);
-  // Addresses that fault when touched. `hint` is taken if it is free, else any place is; `alignment` is a
-  // power of two.
+  // Reserves addresses that fault when touched. Uses `hint` if it is free, else any address; `alignment` is a power of two.
   bool Reserve(uint64_t bytes, uint64_t alignment, uint64_t hint);
 
   uint8_t* bytes() const { return bytes_; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texture objects. Kernels do not execute, so nobody reads through one: it is what it was made of.
+// Texture objects. Kernels do not execute, so nothing reads through a texture: the object only keeps its description.
 #ifndef GPUSHARE_SIM_MEMORY_TEXTURE_H_
 #define GPUSHARE_SIM_MEMORY_TEXTURE_H_
 
-// As in api.h: both the old and the new names.
+// As in api.h: this file uses both the old and the new names.
 #ifndef __CUDA_API_VERSION_INTERNAL
 #define __CUDA_API_VERSION_INTERNAL
 #endif

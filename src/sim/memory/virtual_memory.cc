@@ -28,7 +28,7 @@ bool IsSameFile(int one, int other) {
          a.st_ino == b.st_ino;
 }
 
-// Whether some process still has a descriptor of it.
+// Whether some process still has a descriptor of the allocation.
 bool IsExported(Allocation* allocation) {
   std::erase_if(allocation->exports, [](int socket) {
     pollfd end{.fd = socket, .events = 0, .revents = 0};
@@ -69,7 +69,7 @@ Allocation* VirtualMemory::FindHeld(uint64_t handle, bool external) const {
 
 void VirtualMemory::Release(Allocation* allocation) {
   --allocation->references;
-  // Nobody can complete the team any more.
+  // The team can no longer be completed.
   if (allocation->team != nullptr && allocation->references == 0) {
     state().clock.WakeAll(allocation->team->complete, 0);
   }
@@ -105,15 +105,15 @@ void VirtualMemory::DropMapping(Allocation* allocation) {
 
 namespace {
 
-// What goes with the file. It comes from another process, over whatever way: any of it may be wrong.
+// The message that goes with the file. It may come from any process by any way, so every field may be wrong.
 struct Given {
   static constexpr uint64_t kMagic = 0x76696d656d000001;
   uint64_t magic, number, size;
-  uint64_t file_device, file_number;  // of what the processes of the device have in common
+  uint64_t file_device, file_number;  // identify the file that the device's processes share
   uint32_t gpu, handle_types;
 };
 
-// A file with the allocation's bytes, of a size that stays as it is. -1: the machine has no more.
+// A file with the allocation's bytes, with a size that cannot change. -1 if the machine has no more.
 int NewFile(Allocation* allocation) {
   const int file = memfd_create("gpushare-sim-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return -1;
@@ -142,7 +142,7 @@ bool Send(int socket, const Given& given, int file) {
   return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(given));
 }
 
-// What a descriptor that was given out says, which stays in it. The file; -1: it is none of ours.
+// Reads the message of an exported descriptor without removing it. Returns the file; -1 if the descriptor is not one of ours.
 int Look(int descriptor, Given* given) {
   iovec part{.iov_base = given, .iov_len = sizeof(*given)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -220,7 +220,7 @@ int VirtualMemory::Import(int descriptor, Allocation** imported) {
   struct stat common {};
   common.st_dev = given.file_device;
   common.st_ino = given.file_number;
-  // Of a process that does not have the device in common with this one.
+  // From a process that does not share the device with this one.
   if (s.shared == nullptr || !s.shared->IsFile(common) || given.number == 0 ||
       device == s.devices.end()) {
     close(file);
@@ -343,7 +343,7 @@ Allocation* VirtualMemory::CreateMulticast(uint64_t size, unsigned devices) {
 
 int VirtualMemory::WaitForTeam(Allocation* object) {
   if (object->team->devices.size() == object->team->wanted) return 0;
-  ++object->mappings;  // it stays while we wait
+  ++object->mappings;  // keeps it alive while we wait
   state().clock.Wait(object->team->complete, "the other devices of a multicast object");
   const bool released =
       object->references == 0 || object->team->devices.size() < object->team->wanted;
@@ -450,7 +450,7 @@ bool VirtualMemory::IsMapped(uint64_t address, uint64_t size) {
 void VirtualMemory::Clear() {
   while (!mappings_.empty()) Drop(mappings_.begin());
   reservations_.clear();
-  // Multicast objects first: they hold what is bound to them.
+  // Multicast objects first: they hold the memory bound to them.
   std::vector<uint64_t> objects;
   for (const Allocation* one : allocations_.All()) {
     if (one->team != nullptr) objects.push_back(one->handle);

@@ -20,21 +20,22 @@ namespace {
 
 constexpr int kSuccess = 0, kInvalidImage = 200, kNoBinaryForGpu = 209;
 
-// Of NVIDIA's ELF files.
+// From NVIDIA's ELF files.
 constexpr uint16_t kMachine = 190;  // EM_CUDA
-constexpr uint8_t kNewAbi = 8;      // where the flags have the architecture in their second byte
-constexpr uint8_t kIsEntry = 0x10;  // in a symbol's st_other
-// Attributes of a kernel, in its section .nv.info.NAME: a format, a code, and 16 bits, which in the last format are the
-// size of what follows.
+constexpr uint8_t kNewAbi = 8;      // the flags have the architecture in their second byte
+constexpr uint8_t kIsEntry = 0x10;  // bit of a symbol's st_other
+// Attributes of a kernel, in its section .nv.info.NAME: a format, a code, and 16 bits, which in the last format are the size of
+// the data that follows.
 constexpr uint8_t kSized = 4;
 constexpr uint8_t kMaxThreads = 0x05, kRequiredThreads = 0x10, kParameterInfo = 0x17;
 
 constexpr uint64_t kMostOfASection = 256 << 20;
-// Of names, attributes and initial values in all: symbols may share them, and a small file name much.
+// The limit on names, attributes and initial values together: symbols may share them, so a small file can name much.
 constexpr uint64_t kMostOfAModule = 256 << 20;
 constexpr size_t kMostParameterBytes = 32764;
 
-// Memory that may not be there. /proc/self/mem says so instead of a signal; where it is not mounted, it is read as it is.
+// Reads memory that may not be mapped. Reading through /proc/self/mem fails in that case instead of raising a signal. Where
+// that is not mounted, memory is read directly.
 class Image {
  public:
   explicit Image(const void* at)
@@ -105,7 +106,7 @@ class CubinReader {
     return image_.Read(header.e_shoff, sections_.data(), sections_.size() * sizeof(Elf64_Shdr));
   }
 
-  // What a section holds. Nothing: it cannot be.
+  // The contents of a section. Empty if the section is invalid.
   std::optional<std::string> Contents(size_t index) const {
     if (index >= sections_.size()) return std::nullopt;
     const Elf64_Shdr& section = sections_[index];
@@ -157,7 +158,7 @@ class CubinReader {
     return true;
   }
 
-  // What a variable begins with: its place in its section. A section without bytes is all 0.
+  // The initial value of a variable, from its place in its section. A section without bytes is all 0.
   bool ReadInitial(const Elf64_Sym& symbol, std::string* initial) {
     const Elf64_Shdr& section = sections_[symbol.st_shndx];
     if (section.sh_type == SHT_NOBITS) return true;
@@ -170,7 +171,7 @@ class CubinReader {
     return image_.Read(section.sh_offset + symbol.st_value, initial->data(), initial->size());
   }
 
-  // Of the module, not one that the compiler keeps for itself.
+  // Whether the section has variables of the module, not ones internal to the compiler.
   static bool IsVariable(std::string_view section) {
     return section.substr(0, 10) == ".nv.global" || section == ".nv.constant3";
   }
@@ -245,7 +246,7 @@ class CubinReader {
 
 bool IsElf(const void* image) {
   const auto* const bytes = static_cast<const char*>(image);
-  // One after the other: text may end before.
+  // Byte by byte, since text may end earlier.
   for (int i = 0; i < SELFMAG; ++i) {
     if (bytes[i] != ELFMAG[i]) return false;
   }

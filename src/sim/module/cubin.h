@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cubins: what of a compiled module's ELF file a driver needs that does not execute it. The names of kernels, where
-// their parameters lie, how many threads they take, and the variables.
+// Cubins: what a driver that does not execute kernels needs from a compiled module's ELF file: the names of kernels, the
+// offsets of their parameters, their limits on threads, and the variables.
 #ifndef GPUSHARE_SIM_MODULE_CUBIN_H_
 #define GPUSHARE_SIM_MODULE_CUBIN_H_
 
@@ -8,11 +8,11 @@
 
 namespace gpushare::sim {
 
-// Whether an image begins as an ELF file does.
+// Whether the image begins like an ELF file.
 bool IsElf(const void* image);
 
-// A CUresult. An image has no length: what it says of itself is looked at before it is read, so that one that is broken
-// is refused whatever is behind it. One of another compute capability is no binary for this GPU.
+// Returns a CUresult. An image has no length, so its headers are checked before anything is read by them, and a broken image is
+// refused whatever lies behind it. An image for an incompatible compute capability is no binary for this GPU.
 int ReadCubin(const void* image, int compute_major, int compute_minor, DeviceModule* module);
 
 }  // namespace gpushare::sim

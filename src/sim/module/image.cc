@@ -149,8 +149,8 @@ CUresult ParameterOf(const PtxEntry& entry, size_t index, size_t* offset, size_t
 
 namespace {
 
-// What the options hold of `text`: its buffer is written, empty too, since a caller may print it; its size becomes what
-// was written.
+// Writes as much of `text` as fits into the buffer in the options, and the written length into its size. Writes an empty text
+// too, because a caller may print the buffer.
 void WriteLog(const std::string& text, CUjit_option buffer, CUjit_option size, unsigned count,
               const CUjit_option* options, void** values) {
   char* log = nullptr;
@@ -159,11 +159,11 @@ void WriteLog(const std::string& text, CUjit_option buffer, CUjit_option size, u
     if (options[i] == buffer) log = static_cast<char*>(values[i]);
     if (options[i] == size) written = &values[i];
   }
-  if (written == nullptr) {  // of a buffer whose size nobody gave
+  if (written == nullptr) {  // a buffer without a size
     if (log != nullptr) *log = 0;
     return;
   }
-  // The value itself holds the size, of which the driver takes 32 bits.
+  // The option's value itself holds the size, of which the driver uses 32 bits.
   const auto most = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(*written));
   const size_t length = log == nullptr || most == 0 ? 0 : std::min<size_t>(text.size(), most - 1);
   if (log != nullptr && most > 0) {

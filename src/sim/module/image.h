@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What modules and libraries have in common: how an image is read, and what a function or a kernel is asked.
+// What modules and libraries have in common: reading an image, and querying a function or a kernel.
 #ifndef GPUSHARE_SIM_MODULE_IMAGE_H_
 #define GPUSHARE_SIM_MODULE_IMAGE_H_
 
@@ -10,11 +10,11 @@
 
 namespace gpushare::sim {
 
-// PTX or a cubin. `wrong`: what a log is to say of PTX that is refused.
+// Reads PTX or a cubin. `wrong`: the text for the log when PTX is refused.
 CUresult ReadImage(const void* image, DeviceModule* module, std::string* wrong);
-// What was read, in a context.
+// Makes a module in the context from an image that was read.
 CUresult MakeModule(Context* context, const DeviceModule& image, Module** module);
-// Into the buffers that the options name.
+// Writes the logs into the buffers that the options name.
 void WriteJitLogs(const std::string& error, unsigned count, const CUjit_option* options,
                   void** values);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries: modules of no context. In each context that uses one of its kernels or variables it becomes a module of
-// that context, with the first use, and stays one until the library is unloaded or the context ends.
+// Libraries: modules without a context. The first use of a library's kernel or variable in a context makes the library a module
+// of that context, until the library is unloaded or the context ends.
 #ifndef GPUSHARE_SIM_MODULE_LIBRARY_H_
 #define GPUSHARE_SIM_MODULE_LIBRARY_H_
 
@@ -20,8 +20,8 @@ struct Library;
 struct Kernel {
   uint64_t handle = 0;
   Library* library = nullptr;
-  size_t index = 0;                          // among the entries
-  std::map<int, FunctionSettings> settings;  // by device, what differs from the default
+  size_t index = 0;                          // index into the entries
+  std::map<int, FunctionSettings> settings;  // by device; only differences from the default
 };
 
 struct Library {

@@ -34,7 +34,7 @@ uint32_t BlocksPerSm(const Function& function, const Config& config, uint32_t th
 int PlanKernel(const Function& function, const Config& config, const LaunchShape& shape,
                void* const* parameters, const uint8_t* packed, uint64_t packed_bytes,
                KernelPlan* plan) {
-  // Each at least 1: 0 - 1 is above every limit.
+  // Each is at least 1: for 0, the subtraction wraps around and exceeds every limit.
   if (shape.grid_x - 1 >= 0x7fffffff || shape.grid_y - 1 >= 65535 || shape.grid_z - 1 >= 65535 ||
       shape.block_x - 1 >= 1024 || shape.block_y - 1 >= 1024 || shape.block_z - 1 >= 64) {
     return kInvalidValue;
@@ -58,7 +58,7 @@ int PlanKernel(const Function& function, const Config& config, const LaunchShape
   const uint64_t waves = footprint <= sms ? 1 : (footprint + sms - 1) / sms;
   if (footprint > UINT32_MAX) return kInvalidValue;
 
-  // Of 8 bytes, as the module was checked to have it.
+  // The parameter has 8 bytes: this was checked when the module was read.
   const auto read = [&](uint32_t index, uint64_t* value) {
     const KernelParameter& parameter = entry.parameters[index];
     const void* from = nullptr;
@@ -88,7 +88,7 @@ int PlanKernel(const Function& function, const Config& config, const LaunchShape
     return kInvalidValue;
   }
   plan->fits = waves == 1;
-  // One at a time, a kernel is one group of the whole device.
+  // In serial mode a kernel is one group that takes the whole device.
   plan->groups = config.serial ? 1 : static_cast<uint32_t>(footprint);
   plan->waves = config.serial ? 1 : static_cast<uint32_t>(waves);
   return kFits;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads as much of PTX as a driver that does not execute it needs: directives, entries with their
-// parameters, and the nesting of everything else.
+// Reads as much of PTX as a driver that does not execute it needs: directives, entries with their parameters, and the nesting
+// of everything else.
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -53,7 +53,7 @@ class PtxReader {
            c == '%' || c == '@';
   }
 
-  // The next word or punctuation mark, comments skipped; false at the end and after an error.
+  // Reads the next word or punctuation mark and skips comments. False at the end and after an error.
   bool Next() {
     for (;;) {
       while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
@@ -148,8 +148,7 @@ class PtxReader {
     return bits / 8;
   }
 
-  // After ".param", ".global" or ".const": [attributes] .type name [ [count] ], up to but without what
-  // follows.
+  // Reads the part after ".param", ".global" or ".const": [attributes] .type name [ [count] ]. Stops before what follows.
   bool ReadVariable(std::string* name, uint64_t* bytes, uint32_t* alignment) {
     std::optional<uint32_t> size;
     *alignment = 0;
@@ -187,7 +186,7 @@ class PtxReader {
     return true;
   }
 
-  // "[count]" after a name, when there; leaves token_ at what follows.
+  // Reads "[count]" after a name, if present; leaves token_ at what follows.
   bool ReadArray(uint64_t* bytes) {
     while (Next()) {
       if (token_ != "[") return true;
@@ -324,7 +323,7 @@ class PtxReader {
     }
   }
 
-  // The gpushare.sim line that stood before the entry.
+  // Reads the gpushare.sim line that stood before the entry.
   bool ReadCost(KernelCost* cost) {
     std::string_view text = pending_cost_;
     pending_cost_ = {};

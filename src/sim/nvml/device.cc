@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices: finding them, who they are, what is used of them.
+// Devices: finding them, their identity, and how they are used.
 #include <cstdio>
 
 #include "sim/config/identity.h"
@@ -9,7 +9,7 @@
 namespace gpushare::sim::nvml {
 namespace {
 
-// The first device that `is` says yes to.
+// The first device for which `is` returns true.
 template <typename Predicate>
 Return FindBy(Handle* handle, const Predicate& is) {
   if (!Initialized()) return kUninitialized;
@@ -24,7 +24,7 @@ Return FindBy(Handle* handle, const Predicate& is) {
   return kNotFound;
 }
 
-// The answer that `fill` makes of what is known of the device.
+// Lets `fill` compute the answer from the device's present state.
 template <typename Answer, typename Fill>
 Return Tell(Handle handle, Answer* answer, const Fill& fill) {
   gpushare_sim_device_info info;
@@ -73,7 +73,7 @@ NVML_API Return nvmlDeviceGetHandleByUUID(const char* uuid, Handle* handle) {
   });
 }
 
-// "domain:bus:device.function" in hexadecimal digits, the domain and the function may be left out.
+// "domain:bus:device.function" in hexadecimal digits; the domain and the function may be omitted.
 NVML_API Return nvmlDeviceGetHandleByPciBusId_v2(const char* text, Handle* handle) {
   if (!Initialized()) return kUninitialized;
   if (text == nullptr) return kInvalidArgument;
@@ -161,7 +161,7 @@ NVML_API Return nvmlDeviceGetUtilizationRates(Handle handle, Utilization* utiliz
   });
 }
 
-// No partitions are modelled: the mode is off, and no device is one.
+// MIG is not modelled: the mode is off, and no device is a MIG device.
 NVML_API Return nvmlDeviceGetMigMode(Handle handle, unsigned* current, unsigned* pending) {
   return Tell(handle, current, [&](const auto&) {
     if (pending == nullptr) return kInvalidArgument;
@@ -177,7 +177,7 @@ NVML_API Return nvmlDeviceIsMigDeviceHandle(Handle handle, unsigned* is) {
   });
 }
 
-// NVML_COMPUTEMODE_DEFAULT, as the driver's attribute says.
+// NVML_COMPUTEMODE_DEFAULT, which is also what the driver's attribute says.
 NVML_API Return nvmlDeviceGetComputeMode(Handle handle, int* mode) {
   return Tell(handle, mode, [&](const auto&) {
     *mode = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an entry point of the management library is written.
+// What each entry point of the management library uses.
 #ifndef GPUSHARE_SIM_NVML_ENTRY_H_
 #define GPUSHARE_SIM_NVML_ENTRY_H_
 
@@ -10,7 +10,7 @@
 
 namespace gpushare::sim::nvml {
 
-// Between as many initialisations as shutdowns nothing is answered.
+// False once every initialisation was followed by a shutdown: then no call is answered.
 bool Initialized();
 
 inline constexpr uint64_t kHandleTag = 0x6e76'6d6c'0000'0000;  // "nvml"
@@ -18,17 +18,17 @@ inline Handle HandleOf(int ordinal) {
   return reinterpret_cast<Handle>(kHandleTag | static_cast<uint32_t>(ordinal));
 }
 
-// What the handle's device is now. kUninitialized, or kInvalidArgument when it is none of ours.
+// The present state of the handle's device. kUninitialized, or kInvalidArgument when the handle is not one of ours.
 Return Find(Handle handle, gpushare_sim_device_info* info, int* ordinal = nullptr);
 
-// Copies text with its end, if there is room.
+// Copies the text with its terminating zero. Fails if there is no room for it.
 Return Give(const char* text, char* out, unsigned size);
 
 }  // namespace gpushare::sim::nvml
 
 #define NVML_API extern "C" __attribute__((visibility("default")))
 
-// The function has another name too.
+// Exports the function under a second name.
 #define NVML_ALIAS(other, name) \
   extern "C" decltype(name) other __attribute__((visibility("default"), alias(#name)))
 

@@ -11,14 +11,14 @@ namespace gpushare::sim::nvml {
 
 using namespace gpushare::nvml;  // NOLINT: its declarations are what all of this is about
 
-// Opaque: a tag and the index, never an address.
+// Opaque: the value is a tag and the index, never an address.
 using Handle = struct HandleOfDevice*;
 
 }  // namespace gpushare::sim::nvml
 
 extern "C" {
 
-// Which library it is: a real one has no such symbol. GPUSHARE_SIM_ABI_VERSION.
+// GPUSHARE_SIM_ABI_VERSION. Tells this library from a real one, which has no such symbol.
 uint32_t gpushare_sim_nvml_abi_version();
 gpushare::sim::nvml::Return nvmlInitWithFlags(unsigned);
 gpushare::sim::nvml::Return nvmlInit_v2();

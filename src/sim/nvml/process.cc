@@ -15,7 +15,7 @@ void Put(const gpushare_sim_process& process, ProcessV2* to) {
   *to = {process.pid, process.memory_used, kNoInstance, kNoInstance};
 }
 
-// `count` is the room on entry and what there is on return; too little room is an error.
+// On entry `count` is the room in the list, on return the number of entries. Too little room is an error.
 template <typename Entry>
 Return List(Handle handle, const std::vector<gpushare_sim_process>& processes, unsigned* count,
             Entry* list) {
@@ -56,7 +56,7 @@ NVML_API Return nvmlDeviceGetComputeRunningProcesses(Handle handle, unsigned* co
   return ListCompute(handle, count, list);
 }
 
-// Those that ended after `since`, in us of the device's clock.
+// Samples that ended after `since`, in us of the device's clock.
 NVML_API Return nvmlDeviceGetProcessUtilization(Handle handle, ProcessSample* list, unsigned* count,
                                                 unsigned long long since) {
   gpushare_sim_device_info info;
@@ -77,7 +77,7 @@ NVML_API Return nvmlDeviceGetProcessUtilization(Handle handle, ProcessSample* li
   return kSuccess;
 }
 
-// Nothing draws on a simulated GPU, and nothing goes through a service that shares it.
+// A simulated GPU runs no graphics, and no sharing service (MPS) is modelled.
 NVML_API Return nvmlDeviceGetGraphicsRunningProcesses_v3(Handle handle, unsigned* count,
                                                          ProcessV2* list) {
   return List(handle, {}, count, list);

@@ -29,7 +29,7 @@ bool Look(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-// In a preloaded process the driver's path opens what stands in for it, which knows the driver itself.
+// In a process with the preload library, opening the driver gives that library, which knows where the driver itself is.
 void* Behind(void* library) {
   void* (*driver)(const char**);
   if (!Look(library, "gpushare_preload_driver", &driver)) return library;
@@ -37,8 +37,8 @@ void* Behind(void* library) {
   return real == nullptr ? library : real;
 }
 
-// The simulated driver if it is loaded, under whatever name and in whatever scope; a preloaded object may
-// have the same SONAME, so that looking by name is not enough.
+// The simulated driver if it is loaded, whatever its name and scope. A preloaded object may have the same SONAME, so a look-up
+// by name is not enough.
 const Driver* FindDriver() {
   static std::atomic<const Driver*> found{nullptr};
   if (const Driver* const known = found.load(std::memory_order_acquire); known != nullptr) {
@@ -64,7 +64,7 @@ const Driver* FindDriver() {
                            Look(library, "gpushare_sim_process_samples", &driver.samples);
     dlclose(opened);
     if (!simulated) continue;
-    // The simulated driver is never unloaded. Two threads may both find it and one copy is lost.
+    // The simulated driver is never unloaded. If two threads find it at the same time, one copy is leaked.
     const auto* const kept = new Driver(driver);
     const Driver* expected = nullptr;
     if (found.compare_exchange_strong(expected, kept, std::memory_order_acq_rel)) return kept;
@@ -97,7 +97,7 @@ std::optional<gpushare_sim_device_info> DeviceInfo(int ordinal) {
 
 namespace {
 
-// `ask` tells how many there are.
+// `ask` returns the number of entries.
 template <typename Entry>
 std::vector<Entry> All(int (*ask)(int, Entry*, uint32_t), int ordinal) {
   std::vector<Entry> list(8);

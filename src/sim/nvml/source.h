@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the management library knows the devices from: the simulated libcuda.so.1 of this process, and
-// while there is none, the environment's configuration. NVML's programs need not load the driver.
+// Where the management library gets the devices from: the simulated libcuda.so.1 of this process or, while that is not loaded,
+// the configuration in the environment. Programs that use NVML need not load the driver.
 #ifndef GPUSHARE_SIM_NVML_SOURCE_H_
 #define GPUSHARE_SIM_NVML_SOURCE_H_
 
@@ -11,12 +11,12 @@
 
 namespace gpushare::sim::nvml {
 
-// Less than 0: the configuration cannot be read.
+// Negative: the configuration cannot be read.
 int DeviceCount();
 std::optional<gpushare_sim_device_info> DeviceInfo(int ordinal);
-// Those with a context on the device.
+// The processes with a context on the device.
 std::vector<gpushare_sim_process> Processes(int ordinal);
-// What they used of it lately.
+// What these processes used of the device lately.
 std::vector<gpushare_sim_process_sample> Samples(int ordinal);
 
 }  // namespace gpushare::sim::nvml

@@ -81,7 +81,7 @@ NVML_API const char* nvmlErrorString(int result) {
   }
 }
 
-// Versions are answered without initialisation, all but the driver's.
+// Versions do not require initialisation, except for the driver's.
 NVML_API Return nvmlSystemGetDriverVersion(char* version, unsigned size) {
   return Initialized() ? Give(kDriver, version, size) : kUninitialized;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points that are not modelled. They have no parameters here: whatever the caller passes is left alone.
+// Entry points that are not modelled. They are declared without parameters and touch nothing that the caller passes.
 #include "sim/nvml/entry.h"
 
 using namespace gpushare::sim::nvml;  // NOLINT: the entry points are global names

@@ -78,7 +78,7 @@ std::string SharedDevice::Enter(const Config& config) {
   settings_ = SettingsOf(config);
   segment_ = static_cast<Segment*>(file_.Map(sizeof(Segment)));
   if (segment_ == nullptr) return "its file is not that of a shared device, or cannot be mapped";
-  // The device is as old as the longest-lived of those who have it.
+  // The shared device begins when its first process joins and ends with its last.
   if (!file_.IsClaimed(0, kPlaces)) Initialize();
   if (segment_->magic != kSegmentMagic || segment_->version != kSegmentVersion) {
     return "its file is not that of a shared device of this version";
@@ -108,13 +108,13 @@ std::string SharedDevice::Enter(const Config& config) {
   place.turn = place.request = place.waits = 0;
   place.next_thread = place.next_event = kForever;
   if (settings_.virtual_clock != 0) {
-    // As soon as it is counted among those that are there it is due, and the others wait for it.
+    // From the moment when the process counts as present it is due, and the others wait for it.
     segment_->now = Now();
     place.next_thread = uint64_t{segment_->now};
   }
   place.incarnation = incarnation_ = ++segment_->incarnations;
   joined_ = true;
-  // What is free at once needs no beginning.
+  // Without a teardown time, memory is free at once, and nobody has to notice when the teardown begins.
   if (settings_.virtual_clock == 0 && settings_.teardown > 0) WatchForDeaths();
   return std::string();
 }
@@ -122,12 +122,12 @@ std::string SharedDevice::Enter(const Config& config) {
 void SharedDevice::WatchForDeaths() {
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's threads'
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // only the program's threads handle signals
   pthread_attr_t detached;
   pthread_attr_init(&detached);
   pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
-  // Without it, as where no thread is left, a teardown begins when somebody looks.
+  // If the machine has no thread left, a teardown begins when some process looks.
   pthread_create(
       &thread, &detached,
       [](void* device) -> void* {
@@ -159,7 +159,7 @@ void SharedDevice::Leave() {
 
 uint64_t SharedDevice::Now() const {
   const uint64_t now = clock_.Read();
-  // The machine's clock goes by itself, whatever was written there.
+  // The machine's clock does not depend on what was written there.
   if (settings_.virtual_clock == 0) return now;
   return std::max(now, AsNow(segment_->now));
 }
@@ -183,14 +183,14 @@ void SharedDevice::Repair() {
 
 void SharedDevice::Forget() {
   file_.Close();
-  // A mapping keeps the file open, and with it the parent's locks after the parent is gone.
+  // The mapping would keep the file open, and the parent's locks locked, after the parent is gone.
   constexpr int kOwn = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
   if (mmap(segment_, sizeof(Segment), PROT_READ | PROT_WRITE, kOwn, -1, 0) == MAP_FAILED) {
     munmap(segment_, sizeof(Segment));
   }
   for (const Arena& arena : arenas_) {
     if (arena.file < 0) continue;
-    // Copied as it is written: the parent's pages stay as the parent has them.
+    // Copy-on-write: the parent's pages stay unchanged.
     void* const pages = reinterpret_cast<void*>(arena.address);
     if (mmap(pages, arena.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
              arena.file, 0) == MAP_FAILED) {
@@ -199,8 +199,8 @@ void SharedDevice::Forget() {
   }
 }
 
-// Whoever is killed in the middle of this leaves it to be done again: a second teardown of the same
-// incarnation is not begun, and the place is free last.
+// If this process is killed in the middle, another one repeats this: a second teardown of the same incarnation is not begun,
+// and the place is freed last.
 void SharedDevice::DeclareOver(uint32_t number) {
   ProcessPlace& place = segment_->places[number];
   const uint64_t incarnation = place.incarnation;
@@ -208,7 +208,7 @@ void SharedDevice::DeclareOver(uint32_t number) {
   for (uint32_t gpu = 0; gpu < kGpus; ++gpu) {
     bytes[gpu] = std::min(place.gpus[gpu].bytes.load(), settings_.memory);
   }
-  // What others hold too stays.
+  // What other processes hold too stays.
   for (const SharedMemory& memory : segment_->memories) {
     const uint32_t gpu = memory.gpu;
     if (memory.number == 0 || memory.owner != number || gpu >= kGpus ||
@@ -235,7 +235,7 @@ void SharedDevice::DeclareOver(uint32_t number) {
       to->freed_at = now + settings_.teardown;
       to->incarnation = incarnation;
     } else if (!begun) {
-      // More at one time than there is room to tell apart.
+      // More simultaneous teardowns than there are slots: this one joins the last to end.
       for (uint32_t gpu = 0; gpu < kGpus; ++gpu) {
         last->bytes[gpu] = std::min(settings_.memory, last->bytes[gpu] + bytes[gpu]);
       }
@@ -328,7 +328,7 @@ bool SharedDevice::HoldMemory(uint64_t number, uint32_t gpu, uint64_t bytes) {
     }
     if (memory.number == 0) free = &memory;
   }
-  // Only a descriptor on its way has kept it.
+  // No process held it any more: only a descriptor in transit kept it.
   const uint64_t own_bytes = std::min(own().gpus[gpu].bytes.load(), settings_.memory);
   if (free == nullptr || HeldByOthers(gpu) + own_bytes > settings_.memory - bytes) {
     return false;
@@ -396,7 +396,7 @@ std::vector<Holding> SharedDevice::Holdings(uint32_t gpu) {
     holdings.push_back({.bytes = std::min(place.gpus[gpu].bytes.load(), settings_.memory),
                         .pid = place.pid,
                         .place = i});
-    // What is nobody's own is shown with the first that holds it.
+    // Memory that belongs to no process is reported with its first holder.
     for (const SharedMemory& memory : segment_->memories) {
       if (memory.number == 0 || memory.owner != kNobody || memory.gpu != gpu ||
           static_cast<uint32_t>(std::countr_zero(memory.holders.load())) != i) {
@@ -406,7 +406,7 @@ std::vector<Holding> SharedDevice::Holdings(uint32_t gpu) {
     }
   }
   for (const Teardown& teardown : segment_->teardowns) {
-    // Of a GPU of which it had nothing there is nothing to tear down.
+    // There is nothing to tear down on a GPU where the process held nothing.
     if (teardown.incarnation == 0 || teardown.bytes[gpu] == 0) continue;
     holdings.push_back({.bytes = std::min(teardown.bytes[gpu].load(), settings_.memory),
                         .freed_at = teardown.freed_at,
@@ -419,8 +419,8 @@ uint64_t SharedDevice::TakeEngine(uint32_t gpu, uint32_t engine, uint64_t now, u
   const Locked locked(*this);
   if (!joined()) return now;
   std::atomic<uint64_t>& end = segment_->gpus[gpu].engine_end[engine];
-  // Each process gives it one transfer at a time, and none is longer than all of the memory takes or this one;
-  // what lies further ahead is nonsense.
+  // Each process gives the engine one transfer at a time, and none takes longer than a copy of all of the memory, or this one.
+  // A later end is nonsense.
   const double slowest = std::min({settings_.h2d, settings_.d2h, settings_.d2d});
   const double longest = static_cast<double>(settings_.memory) / slowest;
   const uint64_t most = kPlaces * (ns + static_cast<uint64_t>(std::min(longest, 1e12)));
@@ -451,7 +451,7 @@ void* SharedDevice::NewArena(uint32_t gpu, uint64_t bytes) {
   arena.file = memfd_create("gpushare-sim-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (arena.file < 0) return MAP_FAILED;
   void* mapped = MAP_FAILED;
-  // Sealed: who maps it can rely on its size.
+  // Sealed, so that a process that maps it can rely on its size.
   if (ftruncate(arena.file, static_cast<off_t>(bytes)) == 0 &&
       fcntl(arena.file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     mapped =
@@ -468,7 +468,7 @@ void* SharedDevice::NewArena(uint32_t gpu, uint64_t bytes) {
 
 std::string SharedDevice::Check() {
   const Locked locked(*this);
-  Sweep();  // whoever was killed in the middle of that left it half done
+  Sweep();  // repairs what a process killed in the middle left half done
   return CheckSegment(*segment_, settings_);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Simulated GPUs of several processes: who they are, and what of each one's memory each holds.
+// Simulated GPUs that several processes share: which processes these are, and how much of each GPU's memory each holds.
 //
-// Each process keeps its own model of its contexts, streams and kernels; here is only what they have in
-// common. Any thread may call; a process that dies is declared over by whoever notices. On the machine's clock each has a
-// thread that looks for that.
+// Each process models its own contexts, streams and kernels; only the common state is here. Any thread may call. The first
+// process that notices that another has died declares it dead. On the machine's clock each process has a thread that looks for
+// such deaths.
 #ifndef GPUSHARE_SIM_PROCESSES_DEVICE_H_
 #define GPUSHARE_SIM_PROCESSES_DEVICE_H_
 
@@ -25,61 +25,63 @@ namespace gpushare::sim {
 
 struct Holding {
   uint64_t bytes = 0;
-  uint64_t freed_at = kForever;  // of a process that is over
+  uint64_t freed_at = kForever;  // when the memory of a process that has ended is free
   int32_t pid = 0;
-  uint32_t place = kNobody;  // of one that is over: kNobody
+  uint32_t place = kNobody;  // kNobody for a process that has ended
 };
 
 class SharedDevice {
  public:
-  // Joins the processes of the device that `config` names. Null, with the reason.
+  // Joins the processes of the device that `config` names. Null on failure, with the reason in `error`.
   static std::unique_ptr<SharedDevice> Join(const Config& config, const Clock& clock,
                                             std::string* error);
-  // This process is over: another does not have to find out.
+  // Ends this process's part, so that no other process has to find out that it ended.
   void Leave();
 
-  // This process holds `bytes` of a GPU instead of what it held. False when that has not so many left.
+  // This process now holds `bytes` of a GPU in place of what it held. False when the GPU has less left.
   bool Hold(uint32_t gpu, uint64_t bytes);
   void HoldLess(uint32_t gpu, uint64_t bytes);
-  // Of its memory, what no process holds.
+  // Memory of the GPU that no process holds.
   uint64_t Left(uint32_t gpu);
   std::vector<Holding> Holdings(uint32_t gpu);
-  // What this process used of a GPU lately (SampleOf); and what those that are there did, with their pids.
+  // Publishes what this process used of a GPU lately (SampleOf). Samples() returns this for all processes, with their pids.
   void Publish(uint32_t gpu, uint64_t sample);
   struct Sample {
     int32_t pid;
     uint64_t value;
   };
   std::vector<Sample> Samples(uint32_t gpu);
-  // Memory of this process, which is charged with it, from now on known to others. Its number; 0: there are too many.
+  // Shares memory that this process is charged with. Returns its number; 0 when too much is shared already.
   uint64_t GiveMemory(uint32_t gpu, uint64_t bytes);
-  // This process holds memory of a number too. False: nobody did any more, and there is no room for it, or too many.
+  // This process now holds shared memory too. False when no process held it any more and it does not fit, or when too much is
+  // shared already.
   bool HoldMemory(uint64_t number, uint32_t gpu, uint64_t bytes);
-  // It does not any more. Before its charge goes, where that was its: others that hold it keep it from being free.
+  // This process no longer holds it. Call this before uncharging memory of its own: other holders keep the memory from being
+  // free.
   void DropMemory(uint64_t number);
-  // Pages for the bytes of this process's memory, in a file that others can open. MAP_FAILED.
+  // Pages for the bytes of this process's memory, in a file that other processes can open. MAP_FAILED on failure.
   struct Arena {
     int file = -1;
     uint64_t address = 0, bytes = 0;
   };
   void* NewArena(uint32_t gpu, uint64_t bytes);
   const Arena& arena(uint32_t gpu) const { return arenas_[gpu]; }
-  // A copy engine is this process's for `ns`, when it has done what it was given before: when it begins.
+  // Reserves a copy engine for `ns` after the work that it has already. Returns when the reservation begins.
   uint64_t TakeEngine(uint32_t gpu, uint32_t engine, uint64_t now, uint64_t ns);
-  // What was to end at `end`, ends at `now`.
+  // Ends at `now` a reservation that was to end at `end`.
   void ReturnEngine(uint32_t gpu, uint32_t engine, uint64_t end, uint64_t now);
-  // What is wrong with the common state; empty: nothing.
+  // Checks the common state. Empty when it is sound, else what is wrong.
   std::string Check();
 
   uint32_t place() const { return place_; }
-  // False once it has left, or lost the common file.
+  // False once the process has left or lost the common file.
   bool joined() const { return joined_.load(std::memory_order_acquire) && !file_.lost(); }
-  // In a forked child, which has no part in the device: its memory is its own from here on.
+  // Called in a forked child, which has no part in the device: from here on its memory is its own.
   void Forget();
   SharedTurn& turn() { return turn_; }
   SharedSlices& slices() { return slices_; }
   SharedEvents& events() { return events_; }
-  // This process's number, and whether the process of a number is there.
+  // This process's incarnation, and whether the process with a given one is still there.
   uint64_t incarnation() const { return incarnation_; }
   bool IsAlive(uint64_t incarnation);
   bool IsFile(const struct stat& other) const { return file_.Is(other); }
@@ -102,16 +104,16 @@ class SharedDevice {
   explicit SharedDevice(const Clock& clock) : clock_(clock) {}
   void Initialize();
   std::string Enter(const Config& config);
-  // On the machine's clock a teardown begins with the death, also when nobody asks for memory: some process notices.
+  // On the machine's clock a teardown has to begin when a process dies, even if no process asks for memory, so each watches.
   void WatchForDeaths();
   ProcessPlace& own() { return segment_->places[place_]; }
 
-  // With the lock held.
+  // Call these with the lock held.
   uint64_t Now() const;
   bool IsDead(uint32_t place) const;
-  // As IsDead(), or nobody is there.
+  // IsDead(), or the place is empty.
   bool IsGone(uint32_t place) const;
-  // Of what nonsense there may be, that which would leave this process out for ever.
+  // Repairs the nonsense that would otherwise block this process for ever.
   void Repair();
   void DeclareOver(uint32_t place);
   void Sweep();

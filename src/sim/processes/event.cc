@@ -50,7 +50,7 @@ bool SharedEvents::Open(uint32_t index, uint64_t number) {
   if (index >= kSharedEvents || number == 0) return false;
   const SharedDevice::Locked locked(shared_);
   if (!shared_.joined()) return false;
-  shared_.Sweep();  // those of the dead are gone
+  shared_.Sweep();  // closes the events of dead processes
   SharedEvent& event = At(index);
   if (event.number != number) return false;
   event.users |= Bit(shared_.place());
@@ -92,10 +92,10 @@ bool SharedEvents::IsComplete(uint32_t index, uint64_t record) {
   if (!shared_.joined()) return true;
   SharedEvent& event = At(index);
   const uint64_t recorder = (record >> 56) - 1, count = record & ((uint64_t{1} << 56) - 1);
-  if (recorder >= kPlaces) return true;  // there was none
+  if (recorder >= kPlaces) return true;  // there was no record
   const auto place = static_cast<uint32_t>(recorder);
   if (event.completed[place] < count && shared_.IsDead(place)) shared_.DeclareOver(place);
-  // What it has recorded so far is complete: also when the counts were nonsense, or nobody is there.
+  // Complete if all that the place recorded is complete: the count may be nonsense, or the process gone.
   const uint64_t completed = event.completed[place];
   if (completed >= count || completed >= event.recorded[place]) return true;
   if (shared_.IsGone(place)) return true;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events that several processes know.
+// Events that several processes use.
 //
-// Here is only how many records each process made and how many of them are complete. Both go on when a place is
-// given to another event, so that a wait for a record is over when the count says so, whatever became of
-// the event.
+// The shared state is only how many records each process made and how many of these are complete. Both counts go on when a slot
+// is reused for another event, so a wait for a record ends once the count says so, whatever became of the event.
 #ifndef GPUSHARE_SIM_PROCESSES_EVENT_H_
 #define GPUSHARE_SIM_PROCESSES_EVENT_H_
 
@@ -22,29 +21,29 @@ class SharedEvents {
  public:
   explicit SharedEvents(SharedDevice& device) : shared_(device) {}
 
-  // A new one, which this process has open; kNobody: there are too many.
+  // Creates an event and opens it for this process. kNobody if there are too many.
   uint32_t Create();
-  // This process opens the event that was `number` there; false: it is gone.
+  // Opens the event that had this number. False if it is gone.
   bool Open(uint32_t index, uint64_t number);
   void Close(uint32_t index);
   uint64_t Number(uint32_t index);
 
-  // A record that is not complete yet. Complete(): one of those is, at `now`.
+  // Record() adds a record that is not complete yet; Complete() completes one of those at `now`.
   void Record(uint32_t index);
   void Complete(uint32_t index, uint64_t now);
   // The latest record, for IsComplete().
   uint64_t Recorded(uint32_t index);
-  // While it is not, this process looks at the device's events when it is.
+  // Until the record is complete, this process keeps looking at the device's events.
   bool IsComplete(uint32_t index, uint64_t record);
 
-  // A thread waits in waiters() until the record is complete; BeginWait() and EndWait() are around that.
-  // Whoever ran the device's events wakes all when IsOver() says that a wait is.
+  // A thread waits in waiters() until the record is complete, between BeginWait() and EndWait(). The thread that runs the
+  // device's events wakes all waiters when IsOver() says that a wait has ended.
   WaitList& waiters() { return waiters_; }
   void BeginWait(uint32_t index, uint64_t record) { waits_.push_back({index, record}); }
   void EndWait(uint32_t index, uint64_t record);
   bool IsOver();
 
-  // A process is over: what it recorded is complete. With the lock held.
+  // Completes the records of a process that has ended. Call with the lock held.
   void Release(uint32_t place, uint64_t now);
 
  private:
@@ -53,7 +52,7 @@ class SharedEvents {
   void Free(SharedEvent& event, uint64_t now);
 
   SharedDevice& shared_;
-  std::array<uint32_t, kSharedEvents> opened_{};  // how often, by this process
+  std::array<uint32_t, kSharedEvents> opened_{};  // how often this process opened each
   WaitList waiters_;
   struct Wait {
     uint32_t index;
@@ -65,7 +64,8 @@ class SharedEvents {
 
 struct Event;
 
-// One that several processes know and that is destroyed here goes when its records are complete.
+// Deletes a shared event if this process has destroyed it and all its records are complete. Called when either may have become
+// true.
 void CloseIfDone(Event* event);
 
 }  // namespace gpushare::sim

@@ -12,7 +12,7 @@
 namespace gpushare::sim {
 namespace {
 
-// The folder for this user's devices: nobody else may write to it. Empty, with what is wrong with it.
+// The folder for this user's devices, to which only this user may write. Empty on failure, with the reason in `error`.
 std::string Folder(std::string* error) {
   struct stat found;
   const char* const base = stat("/dev/shm", &found) == 0 && S_ISDIR(found.st_mode) &&
@@ -62,7 +62,7 @@ std::string SharedFile::OpenLocked(const std::string& name) {
     descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (descriptor_ < 0) return path_ + ": " + std::strerror(errno);
     Lock();
-    // Its last user may have removed it between our opening and locking it.
+    // The last user of the file may have removed it after we opened it and before we locked it.
     struct stat opened, named;
     if (fstat(descriptor_, &opened) == 0 && stat(path_.c_str(), &named) == 0 &&
         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev) {
@@ -79,13 +79,13 @@ void* SharedFile::Map(uint64_t bytes) {
   struct stat opened;
   if (fstat(descriptor_, &opened) != 0) return nullptr;
   const auto size = static_cast<off_t>(bytes);
-  // What nobody has is a leftover, perhaps of another version.
+  // A file that no process uses is a leftover, perhaps of another version.
   if (opened.st_size != size && opened.st_size != 0 && IsClaimed(0, kClaims)) return nullptr;
   if (opened.st_size != size &&
       (ftruncate(descriptor_, 0) != 0 || ftruncate(descriptor_, size) != 0)) {
     return nullptr;
   }
-  // Without room for its pages now, a write to them would end the process later.
+  // Reserves the pages now: if a later write found no room, it would end the process.
   if (posix_fallocate(descriptor_, 0, size) == ENOSPC) return nullptr;
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   return mapped == MAP_FAILED ? nullptr : mapped;
@@ -115,7 +115,7 @@ bool SharedFile::IsClaimed(uint32_t number, uint32_t count) const {
   lock.l_whence = SEEK_SET;
   lock.l_start = off_t{1} + number;
   lock.l_len = count;
-  // Whoever cannot be asked about lives.
+  // If the kernel does not answer, the process counts as alive.
   return fcntl(descriptor_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 

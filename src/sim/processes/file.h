@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that the processes of one user find by name, with its locks.
+// A file that all processes of one user find by name, with its locks.
 //
-// They are locks of the open file on its bytes, which the kernel drops when the last process that has it open
-// dies, of whatever it dies and wherever it is: who holds the mutex never takes it to the grave, and whether
-// a process lives is whether its byte is locked. Numbers of processes, which are given out again, and
-// namespaces of them do not matter, nor does who else in the process opens and closes the file. A forked child
-// has it open too, and has to close it.
+// They are open file description locks on the file's bytes. The kernel drops them when the last process that has the file open
+// dies, however it dies: no process can die and leave the mutex locked, and a process is alive while its byte is locked. Reused
+// pids, PID namespaces, and other code in the process that opens and closes the file make no difference. A forked child also
+// has the file open, and has to close it.
 #ifndef GPUSHARE_SIM_PROCESSES_FILE_H_
 #define GPUSHARE_SIM_PROCESSES_FILE_H_
 
@@ -25,20 +24,20 @@ class SharedFile {
   SharedFile(const SharedFile&) = delete;
   SharedFile& operator=(const SharedFile&) = delete;
 
-  // Opens or creates it in the user's own folder and takes the lock. Empty, or what went wrong.
+  // Opens or creates the file in the user's own folder and takes the lock. Empty on success, else what went wrong.
   std::string OpenLocked(const std::string& name);
-  // Maps it at this size, which it is given if it is empty. Null when it has another.
+  // Maps the file, which gets this size if it is empty. Null if it has another size.
   void* Map(uint64_t bytes);
 
-  // A forked child has no part in it.
+  // A forked child does this: it has no part in the file.
   void Close();
 
-  // Between processes and threads. A thread that has it does not ask again. When the kernel refuses, since
-  // somebody closed our descriptor, the file is lost: nobody may rely on what it says.
+  // Locks against other processes and threads. Not recursive. If the kernel refuses, because some code closed our descriptor,
+  // the file is lost: its contents can no longer be relied on.
   void Lock();
   void Unlock();
 
-  // Byte `number` is this process's until it ends. False: another's.
+  // Locks byte `number` until this process ends. False if another process has it.
   bool Claim(uint32_t number);
   void Disclaim(uint32_t number);
   // Whether another process has one of the bytes.
@@ -50,15 +49,15 @@ class SharedFile {
   bool Is(const struct stat& other) const;
   bool Look(struct stat* own) const;
 
-  // Nobody finds it any more. With the lock held.
+  // Removes the name, so that no other process finds the file. Call with the lock held.
   void Remove();
-  // What killed processes left. False: a process has it, or it is not there.
+  // Removes what killed processes left. False if a process uses the file, or there is none.
   static bool RemoveUnused(const std::string& name);
 
  private:
   bool LockBytes(uint64_t from, uint64_t count, short type, bool wait) const;
 
-  std::mutex threads_;  // the locks are the process's
+  std::mutex threads_;  // the file locks do not exclude threads of one process
   std::string path_;
   int descriptor_ = -1;
   std::atomic<bool> lost_{false};

@@ -18,7 +18,7 @@ std::string CheckSegment(const Segment& segment, const SharedSettings& settings)
   const uint64_t incarnations = segment.incarnations;
   uint64_t left[kGpus];
   for (uint64_t& of_one : left) of_one = settings.memory;
-  // False: together they hold more of a GPU than there is.
+  // False: together the processes hold more of a GPU than there is.
   const auto take = [&left](uint32_t gpu, uint64_t bytes) {
     if (bytes > left[gpu]) return false;
     left[gpu] -= bytes;

@@ -9,12 +9,12 @@
 namespace gpushare::sim {
 namespace {
 
-// On the wall clock nobody tells a process that waits for the SMs that they are free.
+// On the wall clock nothing wakes a process that waits for the SMs when they become free.
 constexpr uint64_t kLookEvery = 200'000;
 
 uint64_t AsTime(uint64_t at) { return std::min(at, kLatest); }
 
-// The process looks at its events no later than that.
+// Makes the process look at its events no later than `at`.
 void DueBy(ProcessPlace& place, uint64_t at) {
   if (place.next_event > at) place.next_event = at;
 }
@@ -29,8 +29,8 @@ bool SharedSlices::IsWantedBesides(uint32_t gpu, uint32_t place) const {
   return false;
 }
 
-// Somebody has them who is there, for a slice that can be. One that nobody disputed was made longer from time to
-// time, so that it may have begun long ago.
+// Whether a live process has the SMs, for a plausible slice. A slice that no other process contested was extended again and
+// again, so it may have begun long ago.
 bool SharedSlices::IsSane(const SharedGpu& gpu, uint64_t now) const {
   const uint32_t owner = gpu.owner;
   if (owner >= kPlaces || shared_.segment_->places[owner].incarnation == 0) return false;
@@ -39,7 +39,7 @@ bool SharedSlices::IsSane(const SharedGpu& gpu, uint64_t now) const {
   return start < end && start <= now + far && end <= now + far;
 }
 
-// Since when this process has not had them; what is written there may be nonsense.
+// When this process lost the SMs. The stored time may be nonsense, so it is clamped.
 uint64_t SharedSlices::LostAt(uint32_t gpu, uint64_t now) const {
   constexpr uint64_t kSlices = 64;
   const uint64_t lost = shared_.own().gpus[gpu].lost_at;
@@ -47,7 +47,7 @@ uint64_t SharedSlices::LostAt(uint32_t gpu, uint64_t now) const {
   return std::min(now, std::max(lost, now - std::min(now, most)));
 }
 
-// To the next that wants them, after the last that had them.
+// Gives the SMs to the next process that wants them, counting from the last that had them.
 void SharedSlices::Grant(uint32_t number, uint64_t at) {
   Segment& segment = *shared_.segment_;
   SharedGpu& gpu = segment.gpus[number];
@@ -66,7 +66,7 @@ void SharedSlices::Grant(uint32_t number, uint64_t at) {
     gpu.contended = IsWantedBesides(number, i) ? 1 : 0;
     place.gpus[number].lost_at = kForever;
     DueBy(place, start);
-    // Last: who is killed before has told nobody of a slice that there is not.
+    // Written last: if this process is killed earlier, no other process believes in a slice that does not exist.
     gpu.owner = gpu.last_owner = i;
     return;
   }
@@ -110,7 +110,7 @@ uint64_t SharedSlices::Update(Device& device, Timeline& timeline, uint64_t now) 
   } else if (gpu.contended != 0 && now >= gpu.slice_end && (owner == self || wall)) {
     const uint64_t end = AsTime(gpu.slice_end);
     segment.places[owner].gpus[number].lost_at = end;
-    // One that does not look gets no more of the device than it notices.
+    // A process that does not look at its events gets no further slices until it does.
     if (owner != self) segment.places[owner].gpus[number].wants = 0;
     Grant(number, owner == self && !wall ? now : end);
   }
@@ -118,7 +118,7 @@ uint64_t SharedSlices::Update(Device& device, Timeline& timeline, uint64_t now) 
   owner = gpu.owner;
   if (owner < kPlaces && owner != self && wants) {
     if (gpu.contended == 0) {
-      // It went on alone, slice after slice.
+      // The owner was alone and went on, slice after slice.
       const uint64_t end = AsTime(gpu.slice_end);
       if (end < now) {
         gpu.slice_end = end + (now - end + settings.slice - 1) / settings.slice * settings.slice;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time slices: of the processes that share a GPU, one at a time has its SMs; of each GPU for itself.
+// Time slices: of the processes that share a GPU, one at a time has its SMs. Each GPU has its own slices.
 //
-// A process that has kernels, or records of events with timing, wants them. It keeps them while nobody else does, and else until the end of
-// its slice, in the middle of a kernel too; then they go round, and a change costs `slice_switch`. Kernels
-// of the others stand still meanwhile. Copy engines are not sliced.
+// A process wants the SMs while it has kernels or records of events with timing. It keeps them as long as no other process
+// wants them, and otherwise until the end of its slice, even in the middle of a kernel. Then the next process gets them,
+// round-robin, and a change costs `slice_switch`. The kernels of the other processes stand still meanwhile. Copy engines are
+// not sliced.
 #ifndef GPUSHARE_SIM_PROCESSES_SLICES_H_
 #define GPUSHARE_SIM_PROCESSES_SLICES_H_
 
@@ -20,11 +21,11 @@ class SharedSlices {
  public:
   explicit SharedSlices(SharedDevice& device) : shared_(device) {}
 
-  // Before this process's events of `now`: the SMs may be gone since an earlier time.
+  // Call before running this process's events at `now`: another process may have got the SMs at an earlier time.
   void Notice(Device& device, Timeline& timeline, uint64_t now);
-  // After them, and after it has new work: takes, keeps or gives up the SMs. When to look again.
+  // Call after these events and after new work: takes, keeps or gives up the SMs. Returns when to call again.
   uint64_t Update(Device& device, Timeline& timeline, uint64_t now);
-  // A process is over. With the lock held.
+  // Takes the SMs from a process that has ended. Call with the lock held.
   void Release(uint32_t place, uint64_t now);
 
  private:

@@ -15,8 +15,8 @@
 namespace gpushare::sim {
 namespace {
 
-// Wall time: how long the end of a process may go unnoticed by one that waits for it, and by one that has
-// just had the turn.
+// Wall time: how long the end of a process may go unnoticed by a process that waits for the turn, and by one that has just had
+// it.
 constexpr long kPatrolNs = 2'000'000, kRestNs = 10'000'000;
 
 void Sleep(std::atomic<uint32_t>* word, long ns) {
@@ -35,7 +35,7 @@ uint64_t SharedTurn::now() const {
   return AsNow(device_.segment_->now.load(std::memory_order_acquire));
 }
 
-// Whether all were there once that have to be before the clock goes.
+// Whether all the processes that the clock waits for were there once.
 bool SharedTurn::IsReady() const {
   if (ready_) return true;
   if (device_.segment_->incarnations < device_.settings_.processes) return false;
@@ -50,8 +50,8 @@ bool SharedTurn::AnyDead() const {
   return false;
 }
 
-// Who is due first, of the processes that live; kNobody: nobody is. What the device does counts only while
-// some thread waits for time to pass.
+// The live process that is due first; kNobody if none is due. Events of the device count only while some thread waits for time
+// to pass.
 uint32_t SharedTurn::Pick() {
   Segment& segment = *device_.segment_;
   for (;;) {
@@ -119,12 +119,12 @@ bool SharedTurn::Await(uint64_t* now) {
   return true;
 }
 
-// The process with the turn may be no more; nobody else passes it on then.
+// Checks whether the process with the turn has died: nobody else would pass the turn on.
 void SharedTurn::Patrol() {
   Segment& segment = *device_.segment_;
   const uint32_t seen = segment.holder;
   if (seen == device_.place()) {
-    segment.places[seen].turn = 1;  // who gave it died before it woke us
+    segment.places[seen].turn = 1;  // the process that gave us the turn died before it woke us
     return;
   }
   const bool lost = seen != kNobody && device_.IsGone(seen);
@@ -194,7 +194,7 @@ uint64_t SharedTurn::Limit(uint64_t now, bool* others_drive) {
       *others_drive = true;
     uint64_t at = std::min(thread, place.next_event.load(std::memory_order_relaxed));
     if (place.request.load(std::memory_order_relaxed) != 0) at = 0;
-    // Of one time, the lower place comes first.
+    // At equal times the lower place comes first.
     if (at != kForever && i > device_.place()) ++at;
     limit = std::min(limit, at);
   }

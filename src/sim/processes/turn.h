@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The turn among processes that have one virtual clock.
+// The turn among processes that share one virtual clock.
 //
-// One process has it: that with the earliest time at which a thread of it is to run or its part of the
-// device does something, of those of one time that in the lowest place. It goes on until another is due,
-// says when it is due again itself, and hands the turn over. So a run repeats as one in a process does,
-// when all that matter are there at the start (`processes`) and have their places (`place`).
+// One process has the turn: the one with the earliest time at which one of its threads has to run or its part of the device has
+// an event; at equal times, the one in the lowest place. It runs until another process is due, publishes when it is due again
+// itself, and hands the turn over. So a run repeats exactly, as in a single process, if all processes that matter are there at
+// the start (`processes`) and have fixed places (`place`).
 //
-// Who waits sleeps on a word of its own and looks, every few milliseconds, whether the process that has
-// the turn is still there.
+// A process that waits sleeps on a word of its own, and checks every few milliseconds whether the process that has the turn is
+// still alive.
 #ifndef GPUSHARE_SIM_PROCESSES_TURN_H_
 #define GPUSHARE_SIM_PROCESSES_TURN_H_
 
@@ -23,28 +23,28 @@ class SharedTurn {
  public:
   explicit SharedTurn(SharedDevice& device) : device_(device) {}
 
-  // When this process is due: a thread that brings time on; whatever time brings about, the device's next
-  // event or a service; and whether a thread waits for that.
+  // When this process is due: for a thread that makes time pass; for an event of the device or a service, which happen when
+  // time passes; and whether a thread is waiting for such an event.
   struct Due {
     uint64_t now, thread, event;
     bool waits;
   };
 
-  // Blocks until all are there that have to be and the turn is this process's. What time it is then, and
-  // which processor registered threads share.
+  // Blocks until all required processes have joined and this process has the turn. Returns the time then; `cpu` gets the
+  // processor that registered threads share.
   uint64_t Join(uint64_t now, int* cpu);
-  // Blocks until the turn is this process's. False: it has left.
+  // Blocks until this process has the turn. False if it has left.
   bool Await(uint64_t* now);
-  // By the process that has the turn. False: it is still its own.
+  // Called by the process with the turn. False if it keeps the turn.
   bool Pass(const Due& due);
-  // By the same, at `now`: up to when it may go on, exclusive; and whether threads of others wait for the
-  // time to pass. Should it die, then it was at `now`.
+  // Called by the process with the turn, at `now`. Returns the time, exclusive, up to which it may run, and whether threads of
+  // other processes wait for time to pass. Also publishes `now`, in case this process dies.
   uint64_t Limit(uint64_t now, bool* others_drive);
 
-  // Any thread of a process without the turn: wants it as soon as can be.
+  // Called by any thread of a process without the turn: asks for it as soon as possible.
   void Request();
   uint64_t now() const;
-  // Who has the turn while this process has not, for reports.
+  // Which process has the turn instead of this one, for reports.
   std::string Describe() const;
 
  private:
@@ -56,8 +56,8 @@ class SharedTurn {
   void Patrol();
 
   SharedDevice& device_;
-  std::atomic<bool> taken_{false};          // the turn is here and in use
-  mutable std::atomic<bool> ready_{false};  // for good: all were there once
+  std::atomic<bool> taken_{false};          // this process has the turn and is using it
+  mutable std::atomic<bool> ready_{false};  // never reset: all required processes were there once
 };
 
 }  // namespace gpushare::sim

@@ -12,7 +12,7 @@ struct Extent {
   uint64_t width, height, depth;
 };
 
-// Where the first byte of an end is, and how far its rows and slices are apart.
+// The address of the first byte of an end, and the distances of its rows and slices.
 struct Place {
   uint64_t address, pitch, slice;
   bool array;
@@ -130,7 +130,7 @@ CUresult FillBox(const CUDA_MEMCPY2D& copy, Pitches pitches, CopyWork* work) {
 CUresult FillBox(const CUDA_MEMCPY3D& copy, CopyWork* work) { return FillFrom3D(copy, work); }
 
 CUresult FillBox(const CUDA_MEMCPY3D_PEER& copy, CopyWork* work) {
-  // Contexts of ends that are arrays are ignored.
+  // The context of an end that is an array is ignored.
   if ((copy.dstMemoryType != CU_MEMORYTYPE_ARRAY && FindContext(copy.dstContext) == nullptr) ||
       (copy.srcMemoryType != CU_MEMORYTYPE_ARRAY && FindContext(copy.srcContext) == nullptr)) {
     return CUDA_ERROR_INVALID_CONTEXT;

@@ -15,12 +15,12 @@ struct BoxEnd {
   CUarray array;
   size_t x, y, z;  // x in bytes
   size_t level;
-  size_t pitch, height;  // of memory that is no array; 0: that of the copy
+  size_t pitch, height;  // for memory that is not an array; 0: that of the copy
 };
 
-enum class Pitches : uint8_t { kLimited, kAny };  // cuMemcpy2DUnaligned takes any
+enum class Pitches : uint8_t { kLimited, kAny };  // cuMemcpy2DUnaligned accepts any
 
-// Checks the ends and fills in all of the work but its direction, which CheckCopy() does.
+// Checks the ends and fills in the work, except for the direction, which CheckCopy() fills in.
 CUresult FillBox(const BoxEnd& to, const BoxEnd& from, size_t width, size_t height, size_t depth,
                  Pitches pitches, CopyWork* work);
 

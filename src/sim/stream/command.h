@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A command: what a stream executes in order, or a node of a graph that runs.
+// A command: what a stream executes in order, or one node of a running graph.
 #ifndef GPUSHARE_SIM_STREAM_COMMAND_H_
 #define GPUSHARE_SIM_STREAM_COMMAND_H_
 
@@ -39,19 +39,19 @@ enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevi
 struct Edge {
   Command* to;
   Edge* next;
-  uint32_t generation;  // of `to`: a command that was dropped leaves its edges behind
+  uint32_t generation;  // of `to`: edges to a dropped command are left behind
 };
 
-// Groups of a kernel and what the device does with them.
+// The groups of a kernel and how they run on the device.
 struct KernelWork {
-  uint32_t groups;    // block groups in all: one SM each
-  uint32_t left;      // not started
+  uint32_t groups;    // block groups in total, one SM each
+  uint32_t left;      // not started yet
   uint32_t resident;  // on SMs now
   uint64_t group_ns;
-  double work_rate;  // alone time that one resident group does per ns
-  uint32_t hangs;    // since which of the times that hung kernels were let go; 0: it ends
+  double work_rate;  // time alone on the device that one resident group does per ns
+  uint32_t hangs;    // the hang era in which it began to hang; 0: it does not hang
   bool faults, stamped;
-  bool tells_away;  // and also when the device was another process's
+  bool tells_away;  // also stamps the times when another process had the device
 };
 
 struct CopyWork {
@@ -59,9 +59,9 @@ struct CopyWork {
   uint64_t to, from;  // addresses as the caller gave them
   uint64_t bytes;
   uint64_t pitch_to, pitch_from, rows;  // rows of `bytes`; rows 1: linear
-  uint8_t* staged;                      // pageable source, copied when submitted; owned
+  uint8_t* staged;                      // copy of a pageable source, made at submission; owned
   uint64_t slices = 1, slice_to = 0, slice_from = 0;  // of `rows` rows each
-  bool to_array = false, from_array = false;          // such an address is that of an array's bytes
+  bool to_array = false, from_array = false;          // the address is that of an array's bytes
 
   bool empty() const { return bytes == 0 || rows == 0 || slices == 0; }
   uint64_t total() const { return bytes * rows * slices; }
@@ -77,7 +77,7 @@ struct PrefetchWork {
   CopyDirection direction;
   int device;  // -1: to the host
   uint64_t address, bytes;
-  uint64_t missing;  // bytes that were not there when it was submitted: what takes time
+  uint64_t missing;  // bytes not yet there at submission; moving them takes the time
 };
 
 enum class ValueCompare : uint8_t { kAtLeast, kEqual, kAnyBit, kAnyBitClear };
@@ -91,7 +91,7 @@ struct ValueWork {
 struct HostWork {
   void (*function)(void*);
   void* data;
-  // cuStreamAddCallback's form; then `function` is null.
+  // The form of cuStreamAddCallback; then `function` is null.
   void (*callback)(void* stream, int status, void* data);
   uint64_t stream_handle;
 };
@@ -99,30 +99,30 @@ struct HostWork {
 struct MemoryWork {
   enum class Kind : uint8_t {
     kPoolFree,  // `object`: a MemoryPool::Pending
-    kFree,      // of what cuMemAlloc gave: address and id of the block, `object`: its Device
+    kFree,      // memory from cuMemAlloc: address and id of the block; `object`: its Device
   };
   Kind kind;
-  void* object;  // null: it is gone, there is nothing to do
+  void* object;  // null: the object is gone, and there is nothing to do
   uint64_t address, id;
 };
 
-// In whole lines of the cache: a launch touches two of them.
+// Aligned to whole cache lines: a launch touches two of them.
 struct alignas(64) Command {
-  Command* next = nullptr;  // in its stream, or in the pool
+  Command* next = nullptr;  // in its stream, or in the pool's free list
   Command* link = nullptr;  // in the queue of ready kernels or of an engine
   Stream* stream = nullptr;
-  GraphRun* run = nullptr;  // for a node of a running graph; then not in the stream's queue
+  GraphRun* run = nullptr;  // for a node of a running graph, which is not in the stream's queue
   Edge* dependents = nullptr;
   WaitList waiters;
-  Account* account = nullptr;  // of kernels, copies, sets and prefetches
+  Account* account = nullptr;  // for kernels, copies, sets and prefetches
   uint64_t earliest = 0;
-  uint32_t pending = 0;     // commands that must complete before
-  uint32_t generation = 0;  // of the pool's slot: an event of the timeline may outlive its command
+  uint32_t pending = 0;     // commands that must complete first
+  uint32_t generation = 0;  // of the pool's slot: a timeline event may outlive its command
   CommandType type = CommandType::kEmpty;
-  uint8_t level = 0;  // of priority: 0 is the highest
+  uint8_t level = 0;  // of dispatch; 0 is the highest priority
   bool started = false;
-  bool due_set = false;                  // the timeline will call when `earliest` comes
-  bool timed = false;                    // kRecord: takes time and gives a timestamp
+  bool due_set = false;                  // the timeline has an event at `earliest`
+  bool timed = false;                    // kRecord: takes time and writes a timestamp
   PartitionId partition = kWholeDevice;  // of a kernel: where it may run
   union {
     KernelWork kernel;
@@ -132,16 +132,16 @@ struct alignas(64) Command {
     ValueWork value;  // kWaitValue, kWriteValue
     HostWork host;
     MemoryWork memory;
-    Event* event;     // kRecord; null when the event was destroyed
+    Event* event;     // kRecord; null if the event was destroyed
     GraphRun* graph;  // kGraph
   };
-  // Of a kernel that is stamped: where it writes its times (stamps.h), and when its first group began.
+  // For a kernel with stamps (stamps.h): their address, and when its first group began.
   uint64_t stamps = 0, began = 0;
   Command() : kernel{} {}
 };
 static_assert(offsetof(Command, kernel) + sizeof(KernelWork) <= 128);
 
-// Commands and edges, recycled: in steady state a launch allocates nothing.
+// Commands and edges are recycled: in steady state a launch allocates nothing.
 class CommandPool {
  public:
   Command* New() {

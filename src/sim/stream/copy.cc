@@ -12,7 +12,7 @@ namespace {
 
 using Kind = Piece::Kind;
 
-// Piece by piece: a range may go over the border of two mappings.
+// Copies piece by piece: a range may cross the border between two mappings.
 Kind CopyRow(uint64_t to, uint64_t from, const uint8_t* staged, uint64_t bytes, int device) {
   while (bytes > 0) {
     const Piece target = FindPiece(to, bytes, device, Access::kWrite);
@@ -74,7 +74,7 @@ bool Set(const Command& command) {
   const int device = command.stream->device->ordinal;
   for (uint64_t row = 0; row < set.rows; ++row) {
     uint64_t to = set.to + row * set.pitch;
-    // Elements do not go over a border: both are aligned.
+    // Elements do not cross a border: both are aligned.
     for (uint64_t left = set.width * set.element; left > 0;) {
       const Piece piece = FindPiece(to, left, device, Access::kWrite);
       if (piece.kind != Kind::kBytes) return piece.kind != Kind::kNoAccess;
@@ -99,12 +99,12 @@ void Prefetch(const Command& command) {
   const PrefetchWork& work = command.prefetch;
   State& s = state();
   ManagedRange* const range = s.managed.Find(work.address);
-  if (range == nullptr) return;  // freed since
+  if (range == nullptr) return;  // freed since the submission
   Device* const device =
       work.device < 0 ? nullptr : s.devices[static_cast<size_t>(work.device)].get();
   const uint64_t moved =
       ManagedMemory::Migrate(range, work.address - range->block->address, work.bytes, device);
-  // What was discarded changed its place and went over no link.
+  // Discarded pages moved without crossing a link.
   (device == nullptr ? command.account->d2h_bytes : command.account->h2d_bytes) +=
       std::min(moved, work.missing);
 }

@@ -9,8 +9,7 @@
 
 namespace gpushare::sim {
 
-// Does what the copy or set does to memory, and counts its bytes. False: the device has no access to an
-// address of it.
+// Performs the copy or set in memory and counts its bytes. False if the device has no access to one of the addresses.
 bool MoveBytes(const Command& command);
 
 }  // namespace gpushare::sim

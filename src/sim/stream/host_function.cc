@@ -9,7 +9,7 @@ namespace gpushare::sim {
 bool HostFunctions::Prepare() {
   if (started_) return true;
   Clock& clock = state().clock;
-  // Announced, so that where it comes in does not depend on how long the machine takes to start it.
+  // Announced, so that its place among the threads does not depend on how long the machine takes to start it.
   Thread* const announced = clock.Announce("simulated GPU host functions", Clock::Kind::kInternal);
   announced_ = announced->announced;
   started_ = StartThread(&HostFunctions::Main, this);

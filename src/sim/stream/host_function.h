@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions in streams (cuLaunchHostFunc, cuStreamAddCallback), run in the order in which their
-// streams reach them, on one thread of the simulator's own. On the virtual clock it is a registered
-// thread: a function runs at the virtual time at which its stream reached it. On the wall clock it also
-// lets the device's events happen when nobody else is in the driver.
+// Host functions in streams (cuLaunchHostFunc, cuStreamAddCallback). They run on one thread of the simulator's own, in the
+// order in which their streams reach them. On the virtual clock this is a registered thread: a function runs at the virtual
+// time at which its stream reached it. On the wall clock the thread also runs the device's events when no other thread is in
+// the driver.
 #ifndef GPUSHARE_SIM_STREAM_HOST_FUNCTION_H_
 #define GPUSHARE_SIM_STREAM_HOST_FUNCTION_H_
 
@@ -15,18 +15,18 @@ namespace gpushare::sim {
 
 class HostFunctions {
  public:
-  // Starts the thread when there is none yet. False: the machine gave none.
+  // Starts the thread if there is none yet. False if the machine gave none.
   bool Prepare();
-  // Ends the thread when it has called what was posted.
+  // Ends the thread after it has called everything posted.
   void Stop();
-  // Calls a function of the program's that no stream waits for; after Prepare().
+  // Calls a function of the program's that no stream waits for. Call Prepare() first.
   void Post(void (*function)(void*), void* data);
-  // The command's stream has reached it.
+  // Calls the function of a command that its stream has reached.
   void Run(Command* command);
 
  private:
   struct Job {
-    Command* command;  // null: posted
+    Command* command;  // null for a posted function
     uint32_t generation;
     HostWork posted;
   };

@@ -8,7 +8,7 @@
 
 namespace gpushare::sim {
 
-// Makes the command a launch of the kernel: the plan's duration with the device's noise on it.
+// Makes the command a launch of the kernel, with the plan's duration and the device's noise.
 void FillKernel(Command* command, const Function& function, const KernelPlan& plan);
 
 }  // namespace gpushare::sim

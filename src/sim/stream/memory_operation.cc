@@ -11,7 +11,7 @@
 namespace gpushare::sim {
 namespace {
 
-// Null: the device has no access to it.
+// Null when the device has no access to the word.
 uint8_t* FindWord(const Command& command, Access access) {
   const ValueWork& work = command.value;
   if (!IsOperand(work.address, work.bytes)) return nullptr;
@@ -22,7 +22,7 @@ uint8_t* FindWord(const Command& command, Access access) {
 bool Compare(ValueCompare compare, uint64_t now, uint64_t value, bool wide) {
   switch (compare) {
     case ValueCompare::kAtLeast:
-      // Cyclic, as sequence numbers are.
+      // The comparison is cyclic, as for sequence numbers.
       return wide ? static_cast<int64_t>(now - value) >= 0
                   : static_cast<int32_t>(static_cast<uint32_t>(now - value)) >= 0;
     case ValueCompare::kEqual:
@@ -37,7 +37,7 @@ bool Compare(ValueCompare compare, uint64_t now, uint64_t value, bool wide) {
 
 enum class Outcome : uint8_t { kBlocked, kSatisfied, kFault };
 
-// The host's threads write such words while we read.
+// Threads of the host may write the word meanwhile.
 Outcome Look(const Command& command) {
   const ValueWork& work = command.value;
   if (work.bytes == 0) {

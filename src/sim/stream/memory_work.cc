@@ -14,7 +14,7 @@ void FinishMemory(const MemoryWork& work) {
       break;
     case MemoryWork::Kind::kFree: {
       DeviceMemory& memory = static_cast<Device*>(work.object)->memory;
-      // It may have gone with its context, and the address to somebody else.
+      // The block may have gone with its context, and its address may have been reused.
       const Block* const block = memory.Find(work.address);
       if (block != nullptr && block->id == work.id) memory.Free(work.address);
       break;

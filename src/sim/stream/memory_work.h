@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to memory when a stream comes to an allocation or a free.
+// What happens to memory when a stream reaches an allocation or a free.
 #ifndef GPUSHARE_SIM_STREAM_MEMORY_WORK_H_
 #define GPUSHARE_SIM_STREAM_MEMORY_WORK_H_
 
@@ -7,7 +7,7 @@
 
 namespace gpushare::sim {
 
-// The command has completed, or was dropped: then the memory is given back all the same.
+// The command has completed or was dropped; in both cases the memory is returned.
 void FinishMemory(const MemoryWork& work);
 
 }  // namespace gpushare::sim

@@ -7,18 +7,18 @@ namespace gpushare::sim {
 
 bool StreamOrder::IsAfter(const Command* command) {
   if (unordered_.count(command) != 0) return false;
-  // Along the order of streams and the edges between them, until one in the stream is met.
+  // Follows the order of streams and the edges between them until it meets a command in the stream.
   std::unordered_set<const Command*> seen = {command};
   std::vector<const Command*> reached = {command};
   const auto add = [&](const Command* one) {
-    if (one->run != nullptr) one = one->run->command;  // a graph is done with its last node
+    if (one->run != nullptr) one = one->run->command;  // its graph completes last
     if (unordered_.count(one) == 0 && seen.insert(one).second) reached.push_back(one);
   };
   for (size_t i = 0; i < reached.size(); ++i) {
     const Command* const one = reached[i];
     const Stream* const at = one->stream;
     if (at == stream_) return true;
-    // The default stream waits for the blocking ones and they for it, from the next command on.
+    // The default stream waits for the blocking streams and they for it, from the next command on.
     if (at->context == stream_->context && at->green == stream_->green &&
         (at->legacy || stream_->legacy) && !at->non_blocking && !stream_->non_blocking) {
       return true;

@@ -17,7 +17,7 @@ namespace {
 
 void MayStart(Command* command) { state().eligible.push_back({command, command->generation}); }
 
-// Starts it when its time has come.
+// Starts the command when its time has come.
 void Defer(Command* command) {
   if (command->due_set) return;
   command->due_set = true;
@@ -67,7 +67,8 @@ void Start(Command* command) {
   }
 }
 
-// What changes in who has the SMs of a device that processes share; when something does next.
+// Wakes threads whose waits for shared events are over, and updates which process has the SMs of each device. Returns when to
+// call again.
 uint64_t UpdateSlice() {
   State& s = state();
   SharedEvents& events = s.shared->events();
@@ -85,11 +86,11 @@ void DeleteIfDone(Stream* stream) {
   if (!stream->destroyed || stream->head != nullptr) return;
   std::vector<Stream*>& streams = stream->context->streams;
   streams.erase(std::find(streams.begin(), streams.end(), stream));
-  state().clock.WakeAll(stream->space, 0);  // they will find it gone
+  state().clock.WakeAll(stream->space, 0);  // they will find the stream gone
   delete stream;
 }
 
-// What is left of a command once its work is done or dropped.
+// Frees what a command holds once its work is done or dropped.
 void Release(Command* command) {
   State& s = state();
   for (Edge* edge = command->dependents; edge != nullptr;) {
@@ -178,7 +179,7 @@ void Submit(Stream* stream, Command* command) {
   stream->head = stream->tail = command;
   if (command->pending != 0) return;
   if (command->earliest > s.clock.now()) {
-    // Nothing else changes: no need to settle.
+    // Nothing else changes, so there is no need to settle.
     Defer(command);
     s.clock.SetNextEvent(s.shared == nullptr ? s.timeline.next()
                                              : std::min(s.clock.next_event(), s.timeline.next()));
@@ -208,12 +209,12 @@ void Complete(Command* command) {
   if (faulted) LoseContext(context, kIllegalAddress);
 }
 
-// Starts what can start. Inline in RunDueEvents(), which runs for every event of the device.
+// Starts everything that can start. Inline in RunDueEvents(), which runs for every event of the device.
 [[gnu::always_inline]] static inline void SettleHere() {
   State& s = state();
   uint64_t slice = kForever;
   for (;;) {
-    // Starting one may add others.
+    // Starting one command may add others.
     for (size_t i = 0; i < s.eligible.size(); ++i) {
       Command* const command = s.eligible[i].command;
       if (command->generation == s.eligible[i].generation) Start(command);
@@ -329,7 +330,7 @@ void LoseContext(Context* context, int code) {
     CancelStream(green->legacy.get());
     CancelStream(green->order.get());
   }
-  // A copy: a destroyed stream goes with its last command.
+  // A copy of the list: a destroyed stream is removed with its last command.
   const std::vector<Stream*> streams = context->streams;
   for (Stream* stream : streams) CancelStream(stream);
 }

@@ -18,7 +18,7 @@ namespace gpushare::sim {
 struct Capture;
 struct GraphNode;
 
-// A FIFO of commands. At most one of a stream's commands is started and not complete: its head.
+// A FIFO of commands. At most one of them, the head, is started and not complete.
 struct Stream {
   uint64_t handle = 0;  // 0: the context's legacy stream
   uint64_t id = 0;
@@ -28,19 +28,19 @@ struct Stream {
   bool non_blocking = false;
   bool legacy = false;
   bool per_thread = false;        // a thread's default stream
-  bool destroyed = false;         // goes when its last command does
-  GreenContext* green = nullptr;  // whose stream it is; null: an ordinary one, or that is gone
+  bool destroyed = false;         // freed with its last command
+  GreenContext* green = nullptr;  // null: an ordinary stream, or its green context is gone
   PartitionId partition = kWholeDevice;
   Command* head = nullptr;
   Command* tail = nullptr;
-  uint32_t queued = 0;  // commands
-  WaitList space;       // callers that found it full
+  uint32_t queued = 0;  // number of commands
+  WaitList space;       // callers that found the queue full
   Account* account = nullptr;
 
-  // While a capture is going on: whose it is, and what the next node will depend on.
+  // While the stream captures: its capture, and what the next node will depend on.
   Capture* capture = nullptr;
   std::vector<GraphNode*> capture_tail;
-  std::vector<uint64_t> capture_handles;  // of the tail, as last given out
+  std::vector<uint64_t> capture_handles;  // the handles of the tail that were last returned
 };
 
 struct Event {
@@ -49,16 +49,16 @@ struct Event {
   unsigned flags = 0;
   bool timing = true;
   bool recorded = false;
-  Command* record = nullptr;  // the latest record while it is not complete
+  Command* record = nullptr;  // the latest record, until it is complete
   uint64_t stamp = 0;
 
-  // Of several processes: its place among those; kNotShared: this process's own. Then every record that is
-  // not complete knows it, not only the latest, and a destroyed one goes with the last of them.
+  // For an event that processes share: its slot among those. kNotShared: only this process uses it. Every incomplete record
+  // refers to a shared event, not only the latest, and a destroyed one is freed with the last of them.
   static constexpr uint32_t kNotShared = UINT32_MAX;
   uint32_t shared = kNotShared;
   uint32_t shared_records = 0;
 
-  // Recorded into a capture that goes on: its tail at that time.
+  // For an event recorded into a capture in progress: the capture's tail at that time.
   Capture* capture = nullptr;
   uint64_t capture_id = 0;
   std::vector<GraphNode*> capture_tail;
@@ -69,24 +69,24 @@ struct Context {
   Device* device = nullptr;
   unsigned flags = 0;
   bool is_primary = false;
-  int lost = 0;  // CUresult of the fault that took it down
+  int lost = 0;  // the CUresult of the fault that took it down; 0: none
   unsigned cache_config = 0;
   std::unique_ptr<Stream> legacy;
   std::vector<Stream*> streams;  // all but the legacy one
   std::vector<GreenContext*> greens;
-  std::vector<uint64_t> peers;  // contexts whose memory its kernels may reach
-  uint64_t charged = 0;         // of the device's memory, for itself
+  std::vector<uint64_t> peers;  // contexts whose memory its kernels may access
+  uint64_t charged = 0;         // bytes of device memory for the context itself
   size_t stack_limit = 1024, printf_limit = 1 << 20, heap_limit = 8 << 20;
 };
 
-// The default stream that orders the blocking ones among which `stream` is.
+// The default stream that orders the blocking streams to which `stream` belongs.
 inline Stream* LegacyOf(const Stream& stream) {
   return stream.green != nullptr ? stream.green->legacy.get() : stream.context->legacy.get();
 }
 
-// A graph executable on the device: its nodes as commands.
+// A running graph executable: its nodes as commands.
 struct GraphRun {
-  Command* command;  // of the stream it was launched into
+  Command* command;  // in the stream of the launch
   size_t left;
   struct Node {
     Command* command;
@@ -96,29 +96,28 @@ struct GraphRun {
   HeldObjects user_objects;  // of the executable when it was launched
 };
 
-// Ends the command's life in the stream with the usual consequences: later commands may start, waiters
-// run again. Called by Settle's callers only.
+// Ends the command, with the usual consequences: later commands may start, and waiters run again. Only Settle's callers call
+// it.
 void Complete(Command* command);
 
-// Puts a command at the end of the stream. Its earliest start must be set.
+// Appends a command to the stream. Its earliest start must be set.
 void Submit(Stream* stream, Command* command);
 
-// Starts what can start, at the present time.
+// Starts, at the present time, every command that can start.
 void Settle();
 
-// The clock's callback: everything that is due now.
+// The clock's callback: runs every event that is due now.
 void RunDueEvents();
 
-// Drops everything that the stream has queued or running, without effect. A destroyed stream is gone
-// afterwards.
+// Drops everything that the stream has queued or running, without effect. Afterwards a destroyed stream no longer exists.
 void CancelStream(Stream* stream);
 
-// Every stream of the context stops, and every later call in it answers `code`.
+// Stops every stream of the context. Every later call in the context returns `code`.
 inline constexpr int kIllegalAddress = 700;  // CUDA_ERROR_ILLEGAL_ADDRESS
 void LoseContext(Context* context, int code);
 
-// What the streams of other contexts have of graphs whose kernels are in this one, and all else that is there: it ends
-// without effect.
+// Ends, without effect, the graphs in streams of other contexts that have kernels in this context, with everything else in
+// those graphs.
 void CancelGraphsIn(const Context* context);
 
 // The dispatch level of a stream priority.

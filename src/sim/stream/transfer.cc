@@ -9,10 +9,10 @@
 namespace gpushare::sim {
 namespace {
 
-// What the driver copies aside of a pageable source, so that the call can return at once.
+// The largest pageable source that the driver copies aside, so that the call can return at once.
 constexpr uint64_t kMostStaged = 64 << 10;
 
-// Bytes from the first to the last of `rows` rows; false on overflow.
+// Bytes from the first to the last of `rows` rows. False on overflow.
 bool Span(uint64_t bytes, uint64_t rows, uint64_t pitch, uint64_t* span) {
   uint64_t before_last;
   return !__builtin_mul_overflow(pitch, rows - 1, &before_last) &&
@@ -27,7 +27,7 @@ CUresult SubmitAndMaybeWait(Command* command, bool wait, const char* doing) {
   return WaitFor(command, context, doing);
 }
 
-// The stream for work, ready to take a command.
+// The stream for the work, ready to take a command.
 CUresult ReadyStream(CUstream handle, NullStream null, Stream** stream) {
   Context* context;
   CUresult result = CurrentContext(&context);
@@ -97,7 +97,7 @@ CUresult SubmitCopy(const ThreadContext& thread, CopyWork copy, CUstream handle,
     AddCapturedNode(stream, NodeType::kCopy)->copy = copy;
     return CUDA_SUCCESS;
   }
-  // cuMemcpyDtoD and its kin do not wait even in their blocking form.
+  // cuMemcpyDtoD and similar calls do not wait even in their blocking form.
   bool wait = blocking == Blocking::kYes && (copy.direction != CopyDirection::kDeviceToDevice ||
                                              SyncsMemops(copy.to) || SyncsMemops(copy.from));
   if (copy.direction == CopyDirection::kHostToDevice && IsPageable(copy.from) && !wait) {
