@@ -48,7 +48,7 @@ class Kept {
  public:
   explicit Kept(Tape* tape) : tape_(tape) {}
   void Take(int64_t bytes) { buffers_.push_back(tape_->Take(bytes)); }
-  // As automatic differentiation lets go: last first.
+  // Frees the last first, as automatic differentiation does.
   void DropAll() {
     for (size_t i = buffers_.size(); i-- > 0;) tape_->Drop(buffers_[i]);
     buffers_.clear();
@@ -59,13 +59,13 @@ class Kept {
   std::vector<Tape::Buffer> buffers_;
 };
 
-// Weights of 16 bits with Adam's two moments and a master copy of 32, for all of the loop.
+// 16-bit weights, with Adam's two moments and a 32-bit master copy, for the whole loop.
 void TakeWeights(int64_t weights, Tape* tape) {
   tape->Take(2 * weights);
   for (int copy = 0; copy < 3; ++copy) tape->Take(4 * weights);
 }
 
-// One block of the decoder. What is kept is for its backward pass.
+// One block of the decoder. `kept` gets what its backward pass needs.
 void BlockForward(const TransformerTrainingOptions& shape, int64_t samples, bool training,
                   Tape* tape, Kept* kept) {
   const int64_t tokens = samples * shape.sequence, row = tokens * shape.hidden;
@@ -79,7 +79,7 @@ void BlockForward(const TransformerTrainingOptions& shape, int64_t samples, bool
   };
   const auto residual = [&] {
     const Tape::Buffer product = tape->Take(2 * row);
-    if (training) saved->Take(row);  // what dropout left out
+    if (training) saved->Take(row);  // the dropout mask
     saved->Take(2 * row);
     tape->Drop(product);
   };
@@ -92,7 +92,7 @@ void BlockForward(const TransformerTrainingOptions& shape, int64_t samples, bool
     saved->Take(scores);
     saved->Take(2 * scores);  // after dropout
   }
-  saved->Take(2 * row);  // values by attention
+  saved->Take(2 * row);  // values weighted by attention
   residual();
   layer_norm();
   saved->Take(2 * 4 * row);
@@ -150,11 +150,11 @@ absl::StatusOr<AllocationPattern> TransformerTraining(const TransformerTrainingO
     const int64_t tokens = samples * options.sequence, row = tokens * options.hidden;
     Kept whole(&tape), gradients(&tape);
     std::vector<Kept> blocks(static_cast<size_t>(options.layers), Kept(&tape));
-    whole.Take(8 * tokens);  // the tokens, and those that come next
+    whole.Take(8 * tokens);  // these tokens and the next ones
     whole.Take(8 * tokens);
     whole.Take(2 * row);  // embeddings
     for (Kept& block : blocks) BlockForward(options, samples, training, &tape, &block);
-    whole.Take(2 * row);  // the last norm
+    whole.Take(2 * row);  // the last normalisation
     const Tape::Buffer logits = tape.Take(2 * tokens * options.vocabulary);
     const Tape::Buffer likelihoods = tape.Take(4 * tokens * options.vocabulary);
     whole.Take(4);  // the loss
@@ -168,7 +168,7 @@ absl::StatusOr<AllocationPattern> TransformerTraining(const TransformerTrainingO
       for (size_t i = blocks.size(); i-- > 0;) {
         BlockBackward(options, samples, &tape, &blocks[i], &gradients);
       }
-      tape.Use(4 * options.vocabulary * options.hidden);  // the optimizer's
+      tape.Use(4 * options.vocabulary * options.hidden);  // workspace of the optimizer
       gradients.DropAll();
     } else {
       tape.Drop(likelihoods);
@@ -201,15 +201,15 @@ absl::StatusOr<AllocationPattern> ConvolutionTraining(const ConvolutionTrainingO
     Kept whole(&tape), gradients(&tape);
     std::vector<Kept> layers(convs.size(), Kept(&tape));
     const int64_t images = 2 * samples * 3 * 224 * 224;
-    whole.Take(images);  // and those that come next
+    whole.Take(images);  // these and the next ones
     whole.Take(images);
     for (size_t i = 0; i < convs.size(); ++i) {
       const Tape::Buffer workspace = tape.Take(output(convs[i]) / 2);
       layers[i].Take(output(convs[i]));
       tape.Drop(workspace);
-      layers[i].Take(output(convs[i]));  // normalised; the activation is in place
+      layers[i].Take(output(convs[i]));  // normalised; the activation works in place
       for (int vector = 0; vector < 2; ++vector) layers[i].Take(4 * convs[i].out);
-      // Without a backward pass a layer's input goes when its output is there.
+      // Without a backward pass, a layer's input is freed once its output is there.
       if (!training && i > 0) layers[i - 1].DropAll();
     }
     whole.Take(2 * samples * 2048);
@@ -220,7 +220,7 @@ absl::StatusOr<AllocationPattern> ConvolutionTraining(const ConvolutionTrainingO
         tape.Use(output(convs[i]) / 2);
         gradients.Take(2 * weights(convs[i]));
         for (int vector = 0; vector < 2; ++vector) gradients.Take(2 * convs[i].out);
-        if (i > 0) {  // of its input
+        if (i > 0) {  // gradient of its input
           tape.Use(2 * samples * convs[i].in_size * convs[i].in_size * convs[i].in);
         }
         tape.Drop(gradient);

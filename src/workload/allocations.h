@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training loop allocates and frees, in order: the pattern that a caching allocator must serve.
+// The allocations and frees of a training loop, in order: the pattern that a caching allocator must serve.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(AllocationPattern pattern,
 //                             TransformerTraining({.layers = 12, .batch = 8}));
 //   for (const AllocationPattern::Step& step : pattern.steps) ...
 //
-// Made from the shapes of the layers, as an eager framework with automatic differentiation goes through
-// them: weights and optimizer state once; forward, each layer's output and what its backward pass needs,
-// with workspaces that live for one kernel; backward in reverse, gradients of activations that live for a
-// layer, gradients of weights until the optimizer's step; the loss's logits, the largest of all; the next
-// batch fetched beside. Some iterations are different, as in real loops: a short last batch, and every so
-// often an evaluation, which keeps nothing for a backward pass.
+// The pattern follows the shapes of the layers, as an eager framework with automatic differentiation does. Weights and
+// optimizer state are allocated once. The forward pass allocates each layer's output and what its backward pass needs, with
+// workspaces that live for one kernel. The backward pass goes in reverse; gradients of activations live for one layer,
+// gradients of weights until the optimizer's step. The logits for the loss are the largest buffer. The next batch is fetched at
+// the same time. Some iterations differ, as in real loops: a short last batch, and now and then an evaluation, which keeps
+// nothing for a backward pass.
 //
-// Sizes in bytes; activations of 16 bits, optimizer state of 32. Deterministic.
+// Sizes are in bytes; activations have 16 bits, the optimizer state 32. Deterministic.
 #ifndef GPUSHARE_WORKLOAD_ALLOCATIONS_H_
 #define GPUSHARE_WORKLOAD_ALLOCATIONS_H_
 
@@ -26,15 +26,15 @@ namespace gpushare::workload {
 
 struct AllocationPattern {
   struct Step {
-    uint32_t buffer = 0;  // numbered in the order of their allocation
-    uint64_t bytes = 0;   // 0: it is freed
+    uint32_t buffer = 0;  // numbered in the order of allocation
+    uint64_t bytes = 0;   // 0: the buffer is freed
   };
   std::string label;
   std::vector<Step> steps;
   uint32_t buffers = 0;
-  uint64_t peak = 0;  // most bytes live at once
+  uint64_t peak = 0;  // the most bytes that are live at once
 
-  // Where the warm-up ends: the first iteration of the loop is over.
+  // The end of the warm-up: the index of the first step after the first iteration.
   size_t steady = 0;
 };
 
@@ -54,7 +54,7 @@ struct TransformerTrainingOptions {
   int64_t batch = 8;           // 1 to 4096 sequences
   TrainingLoop loop = {};
 };
-// InvalidArgument names the option and its allowed range, as do the others.
+// InvalidArgument names the option and its allowed range, here and below.
 absl::StatusOr<AllocationPattern> TransformerTraining(const TransformerTrainingOptions& options);
 
 struct ConvolutionTrainingOptions {

@@ -21,7 +21,7 @@
 namespace gpushare::workload {
 namespace {
 
-constexpr double kLongestArrival = 1e6;  // s: some days
+constexpr double kLongestArrival = 1e6;  // s: more than eleven days
 constexpr size_t kMostArrivalBytes = size_t{64} << 20;
 
 std::string_view Trimmed(std::string_view line) {
@@ -37,7 +37,7 @@ std::optional<Nanos> SecondsIn(std::string_view text) {
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, seconds, std::chars_format::fixed);
   if (error != std::errc() || stop != end) return std::nullopt;
-  if (!(seconds >= 0 && seconds <= kLongestArrival)) return std::nullopt;  // NaN too
+  if (!(seconds >= 0 && seconds <= kLongestArrival)) return std::nullopt;  // also NaN
   return Nanos(std::llround(seconds * 1e9));
 }
 
@@ -77,7 +77,7 @@ absl::StatusOr<std::vector<Nanos>> ParseArrivalTrace(std::string_view text,
 
 absl::StatusOr<std::vector<Nanos>> ReadArrivalTrace(const std::string& path, ArrivalsAs as) {
   const std::string label = Printable(path, 256);
-  // Not to wait for the writer of a pipe.
+  // O_NONBLOCK: opening a pipe must not wait for a writer.
   const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return absl::ErrnoToStatus(errno, label);
   struct stat status;

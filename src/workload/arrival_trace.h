@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the requests of a real service came, from a file: a line for each request, in order.
+// The times at which the requests of a real service arrived, from a file with one line per request, in order.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(std::vector<Nanos> at, ReadArrivalTrace("azure.txt", ArrivalsAs::kTimes));
 //
-// A line is a number of seconds, 0 to 1000000 with up to nine decimals: since the begin of the trace (kTimes; none less than
-// the one before) or since the request before (kGaps; of the first since the begin). What follows a '#', and lines without
-// anything else, are for people.
+// A line is a number of seconds, 0 to 1000000 with up to nine decimals: since the beginning of the trace (kTimes; never less
+// than the line before) or since the previous request (kGaps; for the first request, since the beginning). Text after a '#' is
+// a comment. Lines with only a comment, and blank lines, are ignored.
 #ifndef GPUSHARE_WORKLOAD_ARRIVAL_TRACE_H_
 #define GPUSHARE_WORKLOAD_ARRIVAL_TRACE_H_
 
@@ -23,11 +23,11 @@ enum class ArrivalsAs { kTimes, kGaps };
 
 inline constexpr size_t kMostTraceArrivals = 1'000'000;
 
-// Since the begin, ascending. `label` names the text in errors. InvalidArgument: LABEL:LINE: what was found and what is
-// allowed; there is no request, or there are more than kMostTraceArrivals.
+// Times since the beginning, ascending. `label` names the text in errors. InvalidArgument: LABEL:LINE: what was found and what
+// is allowed; or there is no request, or there are more than kMostTraceArrivals.
 absl::StatusOr<std::vector<Nanos>> ParseArrivalTrace(std::string_view text,
                                                      const std::string& label, ArrivalsAs as);
-// The same of a file. NotFound or PermissionDenied where it cannot be opened.
+// The same for a file. NotFound or PermissionDenied when it cannot be opened.
 absl::StatusOr<std::vector<Nanos>> ReadArrivalTrace(const std::string& path, ArrivalsAs as);
 
 }  // namespace gpushare::workload

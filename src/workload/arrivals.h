@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the requests of an open-loop service arrive: a Poisson process. Open-loop means that a
-// request comes when it comes, whether or not the ones before it have been answered.
+// The arrival times of requests to an open-loop service: a Poisson process. Open-loop means that requests arrive whether or not
+// earlier ones have been answered.
 //
 //   std::mt19937_64 engine(seed);
 //   std::vector<Nanos> at = PoissonArrivals(/*per_second=*/80, Seconds(20), engine);
 //
-// Same engine state, same arrivals, on every machine with IEEE doubles.
+// The same engine state gives the same arrivals on every machine with IEEE doubles.
 #ifndef GPUSHARE_WORKLOAD_ARRIVALS_H_
 #define GPUSHARE_WORKLOAD_ARRIVALS_H_
 
@@ -19,7 +19,7 @@ namespace gpushare::workload {
 // One gap between arrivals: exponential with mean 1 / per_second, at least 1 ns. `per_second` > 0.
 Nanos PoissonGap(double per_second, std::mt19937_64& engine);
 
-// The arrivals from 0 until before `horizon`, ascending. None when per_second is not positive.
+// The arrivals from 0 up to but excluding `horizon`, ascending. Empty when per_second is not positive.
 std::vector<Nanos> PoissonArrivals(double per_second, Nanos horizon, std::mt19937_64& engine);
 
 }  // namespace gpushare::workload

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decoder of the GPT kind (Radford et al., 2019), inference: reading a prompt, and one step of writing.
+// Inference of a GPT decoder (Radford et al., 2019): reading a prompt, and generating one token.
 #include <utility>
 
 #include "base/status_macros.h"
@@ -26,7 +26,7 @@ absl::Status Check(const GptOptions& options) {
   return absl::OkStatus();
 }
 
-// `queries` new tokens a sequence, each attending to `keys`; then one row of logits a sequence.
+// `queries` new tokens per sequence, each attending to `keys` tokens; then one row of logits per sequence.
 absl::StatusOr<ModelTrace> Step(const GptOptions& options, int64_t queries, int64_t keys,
                                 const std::string& label, const GpuRates& rates) {
   const workload_internal::BlockShape block = {options.batch,  queries,       keys,

@@ -18,9 +18,9 @@ bool IsGzip(std::string_view bytes) { return bytes.substr(0, 2) == "\x1f\x8b"; }
 
 namespace {
 
-constexpr int kWindowOfGzip = 15 + 16;  // as zlib's header explains inflateInit2
+constexpr int kWindowOfGzip = 15 + 16;  // gzip format, see inflateInit2 in zlib's documentation
 
-// As much as zlib counts in one step.
+// The most that zlib counts in one step.
 uInt Step(size_t left) { return static_cast<uInt>(std::min<size_t>(left, UINT_MAX)); }
 
 Bytef* BytesOf(std::string_view text) {

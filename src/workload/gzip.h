@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts in the form of gzip (RFC 1952), by zlib.
+// Texts in gzip format (RFC 1952), with zlib.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(std::string small, Gzip(text));
 //   GPUSHARE_ASSIGN_OR_RETURN(std::string same, Gunzip(small, 1 << 20));
 //
-// Of a build without zlib both answer Unimplemented.
+// In a build without zlib, both return Unimplemented.
 #ifndef GPUSHARE_WORKLOAD_GZIP_H_
 #define GPUSHARE_WORKLOAD_GZIP_H_
 
@@ -16,14 +16,14 @@
 
 namespace gpushare::workload {
 
-// Whether it begins as gzip does, which no text does.
+// Whether the bytes begin as gzip data does. No text begins like that.
 bool IsGzip(std::string_view bytes);
 
-// One member without a name or a time: the same text gives the same bytes.
+// One member without a name or a time, so that the same text always gives the same bytes.
 absl::StatusOr<std::string> Gzip(std::string_view text);
 
-// All members, one after the other. InvalidArgument: it is none, is cut or damaged, or is more than `most` bytes; so
-// much is taken at the most, however much it says that it has.
+// The contents of all members, one after the other. InvalidArgument: the bytes are not gzip data, are cut off or damaged, or
+// hold more than `most` bytes. Never allocates more than that, whatever size the data claims.
 absl::StatusOr<std::string> Gunzip(std::string_view bytes, size_t most);
 
 }  // namespace gpushare::workload

@@ -11,8 +11,8 @@
 namespace gpushare::workload {
 namespace {
 
-// Of `kernels` from the end backwards: how many from the place `i` on are those from the end on (the Z algorithm). [0] is
-// their number.
+// The Z algorithm on the reversed `kernels`: [i] is the length of the longest common prefix of the reversed sequence from i on
+// with the whole. [0] is the number of kernels.
 std::vector<size_t> Backwards(const std::vector<TraceKernel>& kernels) {
   const size_t count = kernels.size();
   const auto same = [&](size_t a, size_t b) {
@@ -21,7 +21,7 @@ std::vector<size_t> Backwards(const std::vector<TraceKernel>& kernels) {
   };
   std::vector<size_t> lengths(count, 0);
   if (count > 0) lengths[0] = count;
-  size_t begin = 0, end = 0;  // of the stretch found so far that reaches furthest
+  size_t begin = 0, end = 0;  // the match found so far that reaches furthest
   for (size_t i = 1; i < count; ++i) {
     size_t length = i < end ? std::min(end - i, lengths[i - begin]) : 0;
     while (i + length < count && same(length, i + length)) ++length;
@@ -37,7 +37,7 @@ absl::StatusOr<Iteration> LastIteration(const KernelTrace& trace) {
   const std::vector<TraceKernel>& kernels = trace.kernels();
   const std::vector<size_t> lengths = Backwards(kernels);
   const auto least = static_cast<size_t>(kLeastRepeats);
-  // An optimiser at the end of each iteration may be many kernels that are alike: what reaches back furthest is the
+  // The optimizer at the end of each iteration may be many identical kernels. The sequence that reaches back furthest is the
   // iteration.
   size_t period = 0, furthest = 0;
   for (size_t each = 1; each * least <= kernels.size(); ++each) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One iteration of a program, out of many that were recorded: what comes again and again at the end.
+// Finds one iteration of a program in a recording of many: the sequence that repeats at the end.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(Iteration one, LastIteration(recorded));
 //   // one.trace has the kernels of an iteration, one.repeats iterations were seen.
@@ -18,11 +18,13 @@ struct Iteration {
   int64_t repeats = 0;
 };
 
-// So often it has to be there, whole, one after the other.
+// The sequence must occur at least this often, whole, without gaps.
 inline constexpr int64_t kLeastRepeats = 3;
 
-// The sequence of names and footprints that the trace ends with kLeastRepeats times or more: of several the one whose repeats
-// reach back furthest, and then the shortest. Each kernel takes the median of what it took in all repeats. It begins where the last repeat begins, which need not be where the program's own
+// The sequence of names and footprints that occurs kLeastRepeats times or more at the end of the trace. Of several such
+// sequences, the one with repeats that reach back furthest; of these, the shortest. Each kernel gets its median duration over
+// all repeats. The sequence begins where the last repeat begins, which need not be where the program's own loop begins.
+// NotFound: there is none.
 // loop does. NotFound: there is none.
 absl::StatusOr<Iteration> LastIteration(const KernelTrace& trace);
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernel sequences of well-known networks, made from their layers' shapes by the roofline model.
+// Kernel sequences of well-known networks, computed from the shapes of their layers by the roofline model.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(GpuRates rates, RatesOf("h200"));
 //   GPUSHARE_ASSIGN_OR_RETURN(ModelTrace model, Resnet50({.batch = 8}, rates));
 //
-// Each function gives the kernels of one iteration (training) or one batch (inference), in order, with
-// 16-bit activations. Inference fuses normalisation, bias and activation into the product before it, as
-// inference engines do; training runs them as kernels of their own, as eager frameworks do.
-// InvalidArgument names the option and its allowed range. docs/workloads.md has shapes and sources.
+// Each function returns the kernels of one iteration (training) or one batch (inference), in order, with 16-bit activations.
+// Inference fuses normalisation, bias and activation into the preceding product, as inference engines do; training runs them as
+// separate kernels, as eager frameworks do. InvalidArgument names the option and its allowed range. docs/workloads.md has
+// shapes and sources.
 #ifndef GPUSHARE_WORKLOAD_MODELS_H_
 #define GPUSHARE_WORKLOAD_MODELS_H_
 
@@ -34,7 +34,7 @@ struct BertOptions {
 };
 absl::StatusOr<ModelTrace> BertBase(const BertOptions& options, const GpuRates& rates);
 
-// A decoder of the GPT kind. The defaults are GPT-2 small (124 million parameters).
+// A GPT decoder. The defaults are GPT-2 small (124 million parameters).
 struct GptOptions {
   int64_t layers = 12;         // 1 to 256
   int64_t hidden = 768;        // 64 to 65536, a multiple of heads
@@ -45,7 +45,7 @@ struct GptOptions {
 // Reads a prompt of `prompt` tokens (1 to 1048576) and produces the first token.
 absl::StatusOr<ModelTrace> GptPrefill(const GptOptions& options, int64_t prompt,
                                       const GpuRates& rates);
-// Produces one token a sequence after `context` tokens (1 to 1048576), whose keys and values are cached.
+// Produces one token per sequence after `context` tokens (1 to 1048576) with cached keys and values.
 absl::StatusOr<ModelTrace> GptDecode(const GptOptions& options, int64_t context,
                                      const GpuRates& rates);
 

@@ -40,7 +40,7 @@ namespace {
 using workload_internal::Convolutions;
 using Conv = workload_internal::Convolution;
 
-// Sizes of one convolution as a matrix product over the batch.
+// The sizes of one convolution as a matrix product over the batch.
 struct Sizes {
   explicit Sizes(const Conv& conv, int64_t batch)
       : pixels(batch * conv.out_size() * conv.out_size()),
@@ -61,7 +61,7 @@ void Forward(const std::vector<Conv>& convs, int64_t batch, bool fused, Roofline
                                  : "conv7x7_forward",
               {.m = sizes.pixels, .n = conv.out, .k = sizes.depth, .input_elements = sizes.input});
     if (!fused) {
-      // Statistics and normalisation, a block a channel; the activations are read twice.
+      // Statistics and normalisation, one block per channel; the activations are read twice.
       net->Reduce("batch_norm_forward",
                   {.blocks = conv.out, .elements = sizes.output, .reads = 2, .writes = 1});
       if (conv.adds_shortcut) {
@@ -70,7 +70,7 @@ void Forward(const std::vector<Conv>& convs, int64_t batch, bool fused, Roofline
       if (conv.relu) net->Elementwise("relu", {.elements = sizes.output, .reads = 1, .writes = 1});
     }
     if (i ==
-        0) {  // 3x3 of stride 2: a quarter of the pixels, each input read once thanks to the cache
+        0) {  // 3x3 with stride 2: a quarter of the pixels; thanks to the cache each input is read once
       net->Elementwise("max_pool", {.elements = sizes.output, .reads = 1, .writes = 1});
     }
   }
@@ -100,7 +100,7 @@ void Backward(const std::vector<Conv>& convs, int64_t batch, Roofline* net) {
     net->Gemm("conv_wgrad",
               {.m = conv.out, .n = sizes.depth, .k = sizes.pixels, .input_elements = sizes.output});
     if (i > 0) {  // the images need no gradient
-      // Of the kernel's taps each input pixel meets one in stride^2.
+      // Each input pixel meets only one in stride^2 of the kernel's taps.
       const int64_t taps = conv.out * conv.kernel * conv.kernel / (conv.stride * conv.stride);
       net->Gemm("conv_dgrad", {.m = batch * conv.in_size * conv.in_size,
                                .n = conv.in,
@@ -113,8 +113,8 @@ void Backward(const std::vector<Conv>& convs, int64_t batch, Roofline* net) {
   }
 }
 
-// Stochastic gradient descent with momentum on 32-bit master weights: a kernel for each of the weights of
-// the convolutions and the last layer.
+// Stochastic gradient descent with momentum on 32-bit master weights: one kernel for each set of weights, of the convolutions
+// and of the last layer.
 void Optimise(const std::vector<Conv>& convs, Roofline* net) {
   const ElementwiseShape update = {.reads = 3, .writes = 2, .bytes_per_element = 4};
   for (const Conv& conv : convs) {

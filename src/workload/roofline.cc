@@ -15,13 +15,13 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // How a matrix product is cut into thread blocks.
 struct Tiling {
   int64_t m, n;    // extent of a tile
-  int64_t tiles;   // of all products, parts along k included
+  int64_t tiles;   // of all products, including parts along k
   int64_t k_part;  // extent along k of one part
   int64_t blocks_per_sm;
 };
 
-// Large tiles while they fill the device, then smaller ones, then parts along k: the order in which
-// libraries' heuristics give up arithmetic intensity for parallelism.
+// Uses large tiles while they fill the device, then smaller ones, then parts along k: in this order the heuristics of libraries
+// trade arithmetic intensity for parallelism.
 Tiling Tile(const GemmShape& shape, int sms) {
   constexpr int64_t kLargest = 128, kSmallest = 16, kLeastKPart = 256;
   Tiling tiling{kLargest, kLargest, 0, shape.k, 1};
@@ -64,7 +64,7 @@ Roofline::Roofline(GpuRates rates, std::string label) : rates_(std::move(rates))
 void Roofline::Gemm(std::string_view name, const GemmShape& shape) {
   const Tiling tiling = Tile(shape, rates_.sms);
   const int64_t footprint = CeilDiv(tiling.tiles, tiling.blocks_per_sm);
-  // Every wave takes as long as the tiles of one SM, full or not.
+  // Every wave takes as long as the tiles of one SM take, whether it is full or not.
   const double waves = static_cast<double>(CeilDiv(footprint, rates_.sms));
   const double tile_flops = 2.0 * static_cast<double>(tiling.m) * static_cast<double>(tiling.n) *
                             static_cast<double>(tiling.k_part);
@@ -81,7 +81,7 @@ void Roofline::Gemm(std::string_view name, const GemmShape& shape) {
 }
 
 void Roofline::Elementwise(std::string_view name, const ElementwiseShape& shape) {
-  // 256 threads of 4 elements a block; 8 blocks fill the 2048 threads of an SM.
+  // A block has 256 threads with 4 elements each; 8 blocks fill the 2048 threads of an SM.
   constexpr int64_t kElementsPerSm = 256 * 4 * 8;
   const double bytes =
       static_cast<double>(shape.elements) * (shape.reads + shape.writes) * shape.bytes_per_element;
@@ -94,7 +94,7 @@ void Roofline::Reduce(std::string_view name, const ReduceShape& shape) {
 }
 
 void Roofline::Add(std::string_view name, double compute_s, double bytes, int64_t footprint) {
-  // Half of the SMs are enough to draw all of the memory's bandwidth; fewer draw their part of it.
+  // Half of the SMs can use the memory's full bandwidth; fewer use a proportional part.
   const double drawn = std::min(1.0, 2.0 * static_cast<double>(footprint) / rates_.sms);
   const double memory_s = bytes / (rates_.bytes_per_s * rates_.memory_efficiency * drawn);
   const double duration_ns =

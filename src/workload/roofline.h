@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roofline model: how long a layer's kernels take on a GPU, and how many of its SMs they can hold,
-// from nothing but the layer's shape and the GPU's peak rates. docs/workloads.md has the formulas and
-// where the constants come from.
+// The roofline model: computes how long a layer's kernels take on a GPU, and how many of its SMs they can occupy, from only the
+// layer's shape and the GPU's peak rates. docs/workloads.md has the formulas and the sources of the constants.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(GpuRates rates, RatesOf("h200"));
 //   Roofline roofline(rates, "one layer");
@@ -9,7 +8,7 @@
 //   roofline.Elementwise("gelu", {.elements = 4096 * 3072, .reads = 1, .writes = 1});
 //   GPUSHARE_ASSIGN_OR_RETURN(ModelTrace model, std::move(roofline).Finish());
 //
-// Deterministic; numbers are 16 bits wide unless said. Not thread-safe; values otherwise.
+// Deterministic. Numbers have 16 bits unless stated otherwise. A Roofline is not thread-safe; the other types are values.
 #ifndef GPUSHARE_WORKLOAD_ROOFLINE_H_
 #define GPUSHARE_WORKLOAD_ROOFLINE_H_
 
@@ -25,7 +24,7 @@
 
 namespace gpushare::workload {
 
-// What a GPU can do at most, and which part of it well-written kernels reach.
+// A GPU's peak rates, and the part of them that well-written kernels reach.
 struct GpuRates {
   std::string name;
   int sms = 132;
@@ -33,14 +32,14 @@ struct GpuRates {
   double bytes_per_s = 4.8e12;   // device memory
   double matrix_efficiency = 0.6;
   double memory_efficiency = 0.8;
-  Nanos floor{1'500};  // what an empty kernel takes
+  Nanos floor{1'500};  // the duration of an empty kernel
 };
 
-// "h200", "h100", "a100", "v100"; NotFound lists them.
+// "h200", "h100", "a100", "v100". NotFound for others; its message lists these.
 absl::StatusOr<GpuRates> RatesOf(std::string_view name);
 std::vector<std::string> KnownRates();
 
-// A network's kernels, and the work in them by the layers' shapes (two operations a multiply-add).
+// A network's kernels, and the work in them according to the layers' shapes (two operations per multiply-add).
 struct ModelTrace {
   KernelTrace trace;
   double matrix_flops = 0;  // of matrix products and convolutions, without padding to tiles
@@ -55,14 +54,14 @@ struct GemmShape {
 
 struct ElementwiseShape {
   int64_t elements = 1;
-  int reads = 1, writes = 1;  // arrays of that many elements
+  int reads = 1, writes = 1;  // arrays with that many elements
   int bytes_per_element = 2;
 };
 
 struct ReduceShape {
-  int64_t blocks = 1;         // independent results, a thread block each, one block an SM
-  int64_t elements = 1;       // in all
-  int reads = 1, writes = 0;  // arrays of that many elements
+  int64_t blocks = 1;         // independent results: one thread block each, one block per SM
+  int64_t elements = 1;       // in total
+  int reads = 1, writes = 0;  // arrays with that many elements
 };
 
 class Roofline {
@@ -73,7 +72,7 @@ class Roofline {
   void Elementwise(std::string_view name, const ElementwiseShape& shape);
   void Reduce(std::string_view name, const ReduceShape& shape);
 
-  // InvalidArgument when a kernel came out longer than a trace may hold.
+  // InvalidArgument when a kernel is longer than a trace allows.
   absl::StatusOr<ModelTrace> Finish() &&;
 
  private:

@@ -9,7 +9,7 @@
 namespace gpushare::workload {
 namespace {
 
-// A PTX identifier: the number makes it unique, the rest is for people who read profiles.
+// A PTX identifier: the number makes it unique, and the rest is for people who read profiles.
 std::string EntryName(size_t index, const std::string& name) {
   constexpr size_t kMostReadable = 48;
   std::string entry = "spin_" + std::to_string(index) + "_";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes an AllocationPattern down.
+// Records an AllocationPattern.
 #ifndef GPUSHARE_WORKLOAD_TAPE_H_
 #define GPUSHARE_WORKLOAD_TAPE_H_
 
@@ -20,7 +20,7 @@ class Tape {
 
   Buffer Take(int64_t bytes);
   void Drop(Buffer buffer);
-  // For the length of one kernel.
+  // A buffer that lives for one kernel.
   void Use(int64_t bytes) { Drop(Take(bytes)); }
 
   void EndOfWarmUp() { pattern_.steady = pattern_.steps.size(); }
@@ -28,11 +28,11 @@ class Tape {
 
  private:
   AllocationPattern pattern_;
-  std::vector<uint64_t> sizes_;  // 0: it is freed
+  std::vector<uint64_t> sizes_;  // 0: the buffer is freed
   uint64_t live_ = 0;
 };
 
-// Runs `iteration(samples, training)` as a loop does: most iterations full, some short, some evaluating.
+// Calls `iteration(samples, training)` like a training loop: mostly with full batches, sometimes a short one or an evaluation.
 template <typename Iteration>
 void RunLoop(const TrainingLoop& loop, int64_t batch, Tape* tape, const Iteration& iteration) {
   const auto every = [](int64_t i, int64_t period) {

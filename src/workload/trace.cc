@@ -33,7 +33,7 @@ std::string FormatTrace(const KernelTrace& trace) {
   std::string text = "kernel,bound,sms,duration_ns\n";
   for (const TraceKernel& kernel : trace.kernels()) {
     const std::string& name = trace.name_of(kernel);
-    // The reader removes quotes that surround a name, so such a name gets another pair.
+    // The reader removes quotes around a name, so a name that has them gets another pair.
     if (name.size() >= 2 && name.front() == '"' && name.back() == '"') {
       text.append("\"").append(name).append("\"");
     } else {

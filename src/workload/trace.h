@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel trace: the kernels that one iteration of a program hands to the GPU, in order.
+// A kernel trace: the kernels that one iteration of a program launches, in order.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(KernelTrace trace, ReadTraceFile("resnet50.csv"));
 //   TraceSummary sums = Summarize(trace);
 //   // sums.total is the device time of one iteration that runs alone.
 //
-// The text form is CSV with the header `kernel,bound,sms,duration_ns` and one kernel a line:
+// The text form is CSV with the header `kernel,bound,sms,duration_ns` and one kernel per line:
 //
-//   kernel        what the profiler called it, 1 to 1024 bytes of UTF-8. It may contain commas: the
+//   kernel        the profiler's name for it, 1 to 1024 bytes of UTF-8. It may contain commas: the
 //                 last three fields are taken from the right. Surrounding double quotes are
 //                 removed.
 //   bound         compute | memory | unknown
@@ -15,9 +15,8 @@
 //                 (blocks divided by blocks per SM; more than the device has means waves)
 //   duration_ns   device time when alone, 1 to 60000000000 (60 s)
 //
-// Lines end in LF or CRLF. A file may be compressed by gzip, whatever its name. It has at most 1000000 kernels. Anything else is InvalidArgument
-// with
-// "<file>:<line>: <field> ...: allowed ..."; files are outside input and never make a reader crash.
+// Lines end in LF or CRLF. A file may be compressed with gzip, whatever its name. It has at most 1000000 kernels. Anything else
+// is InvalidArgument "<file>:<line>: <field> ...: allowed ...". Files come from outside, and no content makes a reader crash.
 //
 // Threads: a KernelTrace is a value; the functions are pure.
 #ifndef GPUSHARE_WORKLOAD_TRACE_H_
@@ -40,7 +39,7 @@ inline constexpr int64_t kMaxKernelSms = 1'000'000;
 inline constexpr Nanos kMaxKernelDuration = Seconds(60);
 inline constexpr size_t kMaxKernelNameBytes = 1024;
 
-// What limits a kernel, as the profiler classed it.
+// What limits a kernel, according to the profiler.
 enum class Bound : uint8_t { kUnknown, kCompute, kMemory };
 
 // "compute", "memory", "unknown".
@@ -58,7 +57,7 @@ class KernelTrace {
   KernelTrace() = default;
   explicit KernelTrace(std::string label) : label_(std::move(label)) {}
 
-  // What the trace is called in tables: a file's name or a generator's arguments.
+  // The trace's name in tables: a file's name or a generator's arguments.
   const std::string& label() const { return label_; }
   void set_label(std::string label) { label_ = std::move(label); }
   const std::vector<std::string>& names() const { return names_; }
@@ -77,11 +76,11 @@ class KernelTrace {
   std::vector<TraceKernel> kernels_;
 };
 
-// Reads the text form. `label` names the text in errors and becomes the trace's label.
+// Parses the text form. `label` names the text in errors and becomes the trace's label.
 absl::StatusOr<KernelTrace> ParseTrace(std::string_view text, const std::string& label);
 
-// Reads a file of the text form. NotFound or PermissionDenied when it cannot be opened. The label
-// is the file's name without folder and extension (and `.gz`); errors carry the path as given.
+// Reads a file in the text form. NotFound or PermissionDenied when it cannot be opened. The label is the file's name without
+// folder and extension (and `.gz`); errors contain the path as given.
 absl::StatusOr<KernelTrace> ReadTraceFile(const std::string& path);
 
 // The text form of `trace`; ParseTrace() of it gives the same kernels.
@@ -90,11 +89,11 @@ std::string FormatTrace(const KernelTrace& trace);
 struct TraceSummary {
   int64_t kernels = 0;
   int64_t distinct_names = 0;
-  int64_t distinct_keys = 0;  // (name, footprint): what a launch shows of a kernel before it runs
+  int64_t distinct_keys = 0;  // (name, footprint): what is known of a kernel at its launch
   Nanos total{0};             // sum of durations
   Nanos longest{0};
   int32_t widest_sms = 0;
-  // Mean footprint weighted by duration, footprints beyond `device_sms` counted as the device.
+  // Mean footprint weighted by duration; a footprint beyond `device_sms` counts as `device_sms`.
   double mean_sms = 0;
 };
 

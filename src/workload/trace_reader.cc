@@ -21,7 +21,7 @@ namespace gpushare::workload {
 namespace {
 
 constexpr std::string_view kHeader = "kernel,bound,sms,duration_ns";
-// A name and three fields that are all as long as they may be fit, with room for quotes.
+// Fits a name and three fields of the maximum length, with room for quotes.
 constexpr size_t kMaxLineBytes = kMaxKernelNameBytes + 64;
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 
@@ -29,7 +29,7 @@ absl::Status ErrorAt(const std::string& label, int64_t line, const std::string& 
   return absl::InvalidArgumentError(label + ":" + std::to_string(line) + ": " + what);
 }
 
-// What is wrong with a kernel's name; empty when nothing is.
+// What is wrong with a kernel's name; empty if it is valid.
 std::string NameError(std::string_view name) {
   if (name.empty()) return "kernel is empty: allowed are 1 to 1024 bytes";
   if (name.size() > kMaxKernelNameBytes) {
@@ -60,7 +60,7 @@ std::string IntegerError(std::string_view text, const char* field, int64_t most,
          std::to_string(most);
 }
 
-// Takes the last field off `rest`, at its last comma; false when there is none.
+// Splits the last field off `rest`, at its last comma. False when there is none.
 bool TakeLast(std::string_view* rest, std::string_view* field) {
   const size_t comma = rest->rfind(',');
   if (comma == std::string_view::npos) return false;
@@ -69,7 +69,7 @@ bool TakeLast(std::string_view* rest, std::string_view* field) {
   return true;
 }
 
-// Adds the kernel of one line; what is wrong with it, or empty.
+// Adds the kernel of one line. Empty on success, else what is wrong with the line.
 std::string AddLine(std::string_view line, KernelTrace* trace) {
   if (line.size() > kMaxLineBytes) {
     return "the line has " + std::to_string(line.size()) + " bytes: allowed are up to " +
@@ -143,7 +143,7 @@ absl::StatusOr<KernelTrace> ReadTraceFile(const std::string& path) {
   if (HasZeroByte(path)) {
     return absl::InvalidArgumentError("the path of a trace file holds a NUL byte");
   }
-  // Not to wait for the writer of a pipe.
+  // O_NONBLOCK: opening a pipe must not wait for a writer.
   base::UniqueFd descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status;
   if (!descriptor || fstat(descriptor.get(), &status) != 0) {
@@ -157,7 +157,7 @@ absl::StatusOr<KernelTrace> ReadTraceFile(const std::string& path) {
   if (file == nullptr) {
     return absl::ErrnoToStatus(errno, "cannot open trace file " + path);
   }
-  static_cast<void>(descriptor.Release());  // the stream's now
+  static_cast<void>(descriptor.Release());  // the stream owns it now
   std::string text;
   char buffer[1 << 16];
   while (const size_t got = std::fread(buffer, 1, sizeof(buffer), file.get())) {

@@ -4,7 +4,7 @@
 namespace gpushare::workload::workload_internal {
 namespace {
 
-// A product with weights: [tokens x in] by [in x out].
+// A product of activations and weights: [tokens x in] by [in x out].
 void Linear(const char* name, int64_t tokens, int64_t in, int64_t out, Roofline* net) {
   net->Gemm(name, {.m = tokens, .n = out, .k = in});
 }

@@ -12,7 +12,7 @@ namespace gpushare::workload::workload_internal {
 struct BlockShape {
   int64_t batch;
   int64_t queries;  // new tokens of a sequence
-  int64_t keys;     // tokens that each attends to
+  int64_t keys;     // tokens that each of them attends to
   int64_t hidden;
   int64_t heads;
   int64_t feed_forward;  // width of the inner layer
@@ -22,11 +22,11 @@ struct BlockShape {
   int64_t scores() const { return batch * heads * queries * keys; }
 };
 
-// `fused`: bias, activation and residual ride on the products, softmax scales and masks.
+// `fused`: bias, activation and residual are part of the products, and softmax includes scaling and masking.
 void AddBlockForward(const BlockShape& shape, bool fused, Roofline* net);
 void AddBlockBackward(const BlockShape& shape, Roofline* net);
 
-// Adam on 32-bit master weights: one kernel for `weights` of them.
+// Adam on 32-bit master weights: one kernel that updates `weights` of them.
 void AddAdam(int64_t weights, Roofline* net);
 
 }  // namespace gpushare::workload::workload_internal
