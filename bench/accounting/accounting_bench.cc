@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What does gpushare's accounting add to an allocation and its free?
+// Measures what gpushare's accounting adds to an allocation and its free.
 //
-// One iteration is the accounting of one pair: reserve, commit and insert as for an allocation, then
-// take and release as for its free. The driver's own calls are left out: the fetch is where it has
-// answered. Arguments: allocations that are live all the while.
+// One iteration is the accounting of one pair: reserve, commit and insert as for an allocation, then take and release as for
+// its free. The driver's own calls are left out: the benchmark begins where the driver has returned. Arguments: the number of
+// allocations that are live meanwhile.
 //
 //   recycled  the driver hands out the address that was freed last, as drivers do
-//   spread    every pair has an address that was not seen before, 2 MiB past the last, as when a
-//             program grows: slots are found out of cache
-//   scattered the same in random order: every slot is found out of cache
+//   spread    every pair has a new address, 2 MiB past the last one, as in a program that grows: the slots
+//             are not in the cache
+//   scattered the same in random order: no slot is in the cache
 //
-//   of a child  recycled, of a tenant with a parent
+//   of a child  recycled, for a tenant with a parent
 //
-// Bar: at most 40 ns for a pair, 60 ns for a child's, and 100,000 live cost at most 1.2 times what none cost.
+// Bar: at most 40 ns for a pair, 60 ns for a child's, and with 100,000 live allocations at most 1.2 times the cost without any.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct World {
   }
 };
 
-// False when the pair went wrong.
+// False when the pair failed.
 bool Pair(World& world, Account* account, uint64_t pointer) {
   if (!account->Reserve(kBytes)) return false;
   world.table.Prefetch(pointer);
@@ -78,12 +78,12 @@ void CheckWorld(const benchmark::State&) {
 enum class Addresses { kRecycled, kSpread, kScattered };
 
 void RunPairs(benchmark::State& state, bool own_account, Addresses addresses) {
-  // A linear congruential sequence of full period: 1 * next + 1 counts, 0 stays.
+  // A linear congruential sequence of full period: 1 * next + 1 counts up, a step of 0 stands still.
   const uint64_t step = addresses == Addresses::kRecycled ? 0 : 1;
   const uint64_t multiplier = addresses == Addresses::kScattered ? 0x5deecd : 1;
   const auto thread = static_cast<uint64_t>(state.thread_index());
   Account* account = world->accounts[own_account ? thread : 0].get();
-  // Each thread has addresses of its own, past the live ones.
+  // Each thread has its own addresses, past the live ones.
   const uint64_t first = kBase + (thread + 1) * (uint64_t{1} << 42) + kStride * 200'000;
   uint64_t next = 0;
   for (auto _ : state) {
@@ -105,7 +105,7 @@ void Scattered(benchmark::State& state) {
 void OneAccount(benchmark::State& state) {
   RunPairs(state, /*own_account=*/false, Addresses::kRecycled);
 }
-// Of a tenant with a parent: both are charged.
+// For a tenant with a parent: both are charged.
 void OfAChild(benchmark::State& state) {
   const std::unique_ptr<Account> child =
       *Account::Create(uint64_t{1} << 50, world->accounts[0].get());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What do the books add to a pair of allocation and free, family by family?
+// Measures what the books add to a pair of allocation and free, for each family of allocations.
 //
-// The driver is a table of functions that do nothing but answer, so what is left is the books' own work and
-// the calls themselves (two for most pairs, six for a pool's). 1000 other allocations are live. Of graphs it is one
-// launch that is measured, of a graph that has been launched before.
+// The driver is a table of functions that do nothing but return, so the figures are the books' own work and the calls
+// themselves (two for most pairs, six for a pool's). 1000 other allocations are live. For graphs, the figure is one launch of a
+// graph that was launched before.
 //
 // Bar: 60 ns for a pair.
 #include <benchmark/benchmark.h>
@@ -20,7 +20,7 @@ namespace {
 constexpr uint64_t kBytes = 1 << 20;
 constexpr uint64_t kBase = 0x7f0000000000;
 
-uint64_t next = kBase;  // the address or handle that is given out
+uint64_t next = kBase;  // the next address or handle to hand out
 
 driver::Table Answers() {
   driver::Table table;
@@ -116,7 +116,7 @@ struct World {
   }
 };
 
-// `take` and `give` of what it took.
+// Times `take` and `give`, which frees what `take` returned.
 template <typename Take, typename Give>
 void Pairs(benchmark::State& state, const Take& take, const Give& give) {
   next = kBase;
@@ -193,7 +193,7 @@ void External(benchmark::State& state) {
       state, [&](World& w) { return w.books.ImportExternalMemory(w.payer, &memory, &descriptor); },
       [&](World& w) { return w.books.DestroyExternalMemory(memory); });
 }
-// Of one allocation, a mapping and its end.
+// One mapping of an allocation, and its end.
 void Mapping(benchmark::State& state) {
   CUmemAllocationProp properties{};
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a decision of the arbiter costs, by the number of tenants.
+// Measures what a decision of the arbiter costs, by the number of tenants.
 //
 //   bench_arbiter --benchmark_filter=BM_Decision
 //
-// BM_Decision/N: N tenants stand at the gate. One step settles the command that the device has just
-// finished, files the next request of its tenant and decides who goes next: everything that the engine
-// asks of the arbiter for one command. Bar: 1 us at 10,000 tenants.
-// BM_DecisionMixed/N: the same with guarantees on a third of the tenants and caps on another.
-// BM_DecisionFamilies/N: the same as the first, with parents of ten tenants each.
-// BM_DecisionRunning/N: N - 2 tenants are active but not at the gate, two compete.
+// BM_Decision/N: N tenants wait at the gate. One step settles the command that the device has just finished, files the next
+// request of its tenant and decides who is next: all that the engine asks of the arbiter for one command. Bar: 1 us at 10,000
+// tenants. BM_DecisionMixed/N: the same with guarantees on a third of the tenants and caps on another. BM_DecisionFamilies/N:
+// BM_Decision with parents of ten tenants each. BM_DecisionRunning/N: N - 2 tenants are active but not at the gate, and two
+// compete.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -21,7 +20,7 @@
 namespace gpushare::sched {
 namespace {
 
-// A device that runs what it is given in order, 14 us each.
+// The device runs commands in order, 14 us each.
 constexpr Nanos kCommand = Micros(14);
 
 struct Flow {
@@ -37,7 +36,7 @@ struct Flow {
     }
     grants.reserve(ids.size());
   }
-  // One command ends, its tenant asks again, the arbiter decides.
+  // One command ends, its tenant asks again, and the arbiter decides.
   void Step() {
     if (next < grants.size()) {
       const Grant done = grants[next++];
@@ -101,7 +100,7 @@ BENCHMARK(BM_DecisionFamilies)->Arg(2)->Arg(100)->Arg(10'000);
 
 void BM_DecisionRunning(benchmark::State& state) {
   Flow flow(state.range(0), false);
-  // All but two have a command on the device that never ends within the run; it was charged ahead.
+  // All but two have a command on the device that does not end during the run and was charged ahead.
   for (size_t i = 2; i < flow.ids.size(); ++i) {
     flow.arbiter.Charge(flow.ids[i], Nanos(1), flow.now);
     flow.arbiter.Touch(flow.ids[i], flow.now);

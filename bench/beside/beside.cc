@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is there to be had beside a service? A gate that knows each kernel to come of both, on a device without a host
-// (model.h), launches the job's next kernel while the service has requests only where that delays the service by at most
-// a given part of the kernel's own length, one after the other as they come. Gates that know less have less.
+// How much of a job can run beside a service? The gate here knows every kernel to come of both. While the service has requests,
+// it launches the job's next kernel only if that delays the service by at most a given part of the kernel's own length. It
+// decides greedily, one kernel after the other, on a device without a host (model.h). Gates that know less achieve less.
 //
 //   bench_beside [--traces FOLDER] [--sms N] [--seconds S] [--seed N] [--load PERCENT] [--service TEXT] [--check]
 //
-// A row for each service, job and allowance: p99 of the service's requests ÷ alone, what that may be (1.05, and the job's
-// longest kernel ÷ that p99), and the work of both in % of what the two do with nobody's leave. Without traces (CSV,
-// docs/workloads.md; NAME has "inference" or "training" in it) these are the project's own networks.
+// Prints a row for each service, job and allowance: p99 of the service's requests ÷ alone; the bound on that (1.05, and the
+// job's longest kernel ÷ that p99); and the work of both in % of what the two do without a gate. Without traces (CSV,
+// docs/workloads.md; NAME has "inference" or "training" in it) it uses the project's own networks.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -36,18 +36,18 @@ struct Named {
 };
 
 struct Came {
-  double p99_us = 0, work = 0;  // of the latter what was done by the end
+  double p99_us = 0, work = 0;  // `work`: the part done by the end
   size_t served = 0;
 };
 
 enum class Gate {
-  kNone,   // the two as they come, of equal priority
+  kNone,   // both run as they come, with equal priority
   kAlone,  // the service, without the job
-  kKnows,  // the service first, and the job as far as it may delay that
+  kKnows,  // the service first, and the job as far as it may delay the service
 };
-// Nothing is launched beside the service.
+// The allowance with which nothing is launched beside the service.
 constexpr double kNothing = -1;
-// Times that are computed in two ways differ by less.
+// Equal times that are computed in two ways differ by less than this.
 constexpr double kSame = 1e-6;
 
 Named Take(const workload::KernelTrace& trace, const std::string& name) {
@@ -109,7 +109,7 @@ double EndOf(Model model, size_t kernels, double now) {
   return now;
 }
 
-// By how much later the service is done, with the job's next kernel, with all that it began while that ran.
+// By how much the job's next kernel, with everything that begins while it runs, delays the end of the service's work.
 double Delay(const Model& model, double now) {
   Model with = model;
   with.Give(kJob, 1, now);
@@ -130,7 +130,7 @@ Came Play(const Named& service, const Named& job, int sms, Gate gate, double all
   double arrives = gap(random), now = 0;
   Came came;
   const size_t request = service.network.size();
-  // What came until the end is answered after it.
+  // Requests that arrive before the end are answered after it.
   while (now < end || latencies.size() < arrived.size()) {
     const bool may = gate != Gate::kAlone && model.left(kJob) == 0;
     if (may && (gate == Gate::kNone || model.left(kService) == 0 ||
@@ -161,7 +161,7 @@ Came Play(const Named& service, const Named& job, int sms, Gate gate, double all
 }
 
 int Main(int argc, char** argv) {
-  std::string folder, wanted;  // services with this in their names
+  std::string folder, wanted;  // `wanted`: only services with this in their names
   int sms = 132;
   double seconds = 30, load = 0.5;
   uint64_t seed = 1;
@@ -216,7 +216,7 @@ int Main(int argc, char** argv) {
         std::fflush(stdout);
         ++rows;
         fine &= came.served > 0 && came.p99_us >= alone.p99_us - kSame;
-        if (allowed <= 0) fine &= work >= last;  // beside it there is something to be had
+        if (allowed <= 0) fine &= work >= last;  // the work may only grow with the allowance
         last = work;
       }
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that two streams share: kernels are groups of blocks of one SM each, free SMs go to the ready kernel of the
-// greater priority, or to the older one, groups are not preempted (docs/simulator.md has the same rule). No host, no
-// noise, no driver: what is left is what a schedule can do at all.
+// A device that two streams share. Kernels are groups of blocks with one SM each. Free SMs go to the ready kernel with the
+// greater priority, or else to the older one. Groups are not preempted (docs/simulator.md has the same rule). There is no host,
+// no noise and no driver: the model shows what a schedule can achieve at all.
 //
 //   Model model(132, {&service, &job}, /*service_first=*/true);
-//   model.Give(kService, kernels, now);        // so many more of its kernels are there
+//   model.Give(kService, kernels, now);        // adds so many of its kernels
 //   while (model.NextEnd() < until) model.Step(model.NextEnd());
 //
-// A value: copied, it goes on by itself, which is how one looks ahead. Times are in microseconds.
+// A value: a copy runs independently, which is how to look ahead. Times are in microseconds.
 #ifndef GPUSHARE_BENCH_BESIDE_MODEL_H_
 #define GPUSHARE_BENCH_BESIDE_MODEL_H_
 
@@ -20,8 +20,8 @@
 namespace gpushare::bench {
 
 struct Kernel {
-  double us;  // alone
-  int sms;    // groups
+  double us;  // duration when alone
+  int sms;    // groups, one SM each
 };
 using Network = std::vector<Kernel>;
 
@@ -42,21 +42,21 @@ class Model {
     Place(now);
   }
 
-  size_t left(Who who) const { return streams_[who].left; }  // given, not done
+  size_t left(Who who) const { return streams_[who].left; }  // given and not done
   size_t done(Who who) const { return streams_[who].done; }
-  const Kernel& next(Who who) const {  // the one that is not done, or not given
+  const Kernel& next(Who who) const {  // the first that is not done, or not given
     const Network& network = *streams_[who].network;
     return network[streams_[who].done % network.size()];
   }
   double work_us(Who who) const { return streams_[who].work_us; }
-  double used_us(Who who) const { return streams_[who].used_us; }  // by SMs held
+  double used_us(Who who) const { return streams_[who].used_us; }  // summed over the SMs held
   double NextEnd() const {
     double next = kNeverUs;
     for (const Group& group : groups_) next = std::min(next, group.end);
     return next;
   }
 
-  // Time goes on to `to`, which is no later than NextEnd().
+  // Advances time to `to`, which must not be later than NextEnd().
   void Step(double to) {
     const int held = sms_ - free_;
     for (Stream& stream : streams_) {
@@ -82,7 +82,7 @@ class Model {
     size_t left = 0, done = 0;
     double ready = 0, work_us = 0, used_us = 0;
     bool started = false;
-    int waiting = 0, held = 0;  // groups of the kernel that is in turn
+    int waiting = 0, held = 0;  // groups of the kernel whose turn it is
   };
   struct Group {
     double end;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the broker costs: a process that registers, a request for memory, and a look at processes that are busy.
+// Measures what the broker does: registering a process, answering a request for memory, and looking at busy processes.
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -25,10 +25,10 @@ namespace {
 constexpr int kMostOthers = 500;
 constexpr uint64_t kQuota = 16 << 20;
 
-// A service on a thread of its own, and what a process does to have a share.
+// A service on a thread of its own, and the steps by which a process gets a share.
 class Bench {
  public:
-  // `kept`: what the service grants it keeps in a file for the next one, as the daemon does.
+  // `kept`: the service saves what it grants to a file for its successor, as the daemon does.
   explicit Bench(bool kept = false) {
     folder_ = std::filesystem::temp_directory_path() / absl::StrCat("gpushare-bench-", getpid());
     std::filesystem::create_directory(folder_);
@@ -74,7 +74,7 @@ class Bench {
     const uint32_t number = BeginToAsk(process, bytes);
     Await(process, [&] { return process.limits->memory_answered.load() == number; });
   }
-  // All that `from` was granted.
+  // Moves all memory granted to `from` to `to`.
   void Move(Process& from, Process& to) {
     const uint32_t recall = from.limits->memory_recall.load();
     const uint32_t number = BeginToAsk(to, kQuota);
@@ -113,8 +113,8 @@ class Bench {
   std::thread thread_;
 };
 
-// From the connection to the mapped pages, beside as many as have come before. 500 in a second: 2 ms each.
-// The argument of these: whether there is a file.
+// From the connection to the mapped pages, while all earlier processes are still there. 500 in a second: 2 ms each. The
+// argument of these benchmarks: whether there is a file.
 void Register(benchmark::State& state) {
   Bench bench(state.range(0) != 0);
   std::vector<Bench::Process> processes;
@@ -136,8 +136,8 @@ void Memory(benchmark::State& state) {
 }
 BENCHMARK(Memory)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
-// The same where another process has to give it back first, beside so many of other tenants that hold some: what is
-// granted changes, and with it the file.
+// The same if another process has to give the memory back first, with other tenants' processes that hold some: the grants
+// change, and with them the file.
 void Moved(benchmark::State& state) {
   Bench bench(state.range(0) != 0);
   std::vector<Bench::Process> others;
@@ -154,7 +154,7 @@ BENCHMARK(Moved)
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime();
 
-// From the broker's bump of a page's word, and its call that wakes whoever sleeps on it, to the return of that one.
+// From the broker's change of a page's word and its call that wakes the sleeper on it, to the sleeper's return.
 void Wake(benchmark::State& state) {
   base::Clock& clock = base::RealClock();
   ipc::LimitsPage page;
@@ -174,7 +174,7 @@ void Wake(benchmark::State& state) {
   for (auto _ : state) {
     const uint32_t round = static_cast<uint32_t>(took.size()) + 1;
     while (sleeps.load() != round) std::this_thread::yield();
-    clock.SleepUntil(clock.Now() + Millis(1));  // and it sleeps by now
+    clock.SleepUntil(clock.Now() + Millis(1));  // by now it sleeps
     const Time begin = clock.Now();
     page.wake.fetch_add(1);
     clock.WakeShared(page.wake, 8);
@@ -195,7 +195,7 @@ void Wake(benchmark::State& state) {
 }
 BENCHMARK(Wake)->Iterations(1000)->Unit(benchmark::kMicrosecond)->UseManualTime();
 
-// One look at so many processes that want the device all the time. There are some 500 in a second.
+// One look at processes that want the device all the time. The broker looks some 500 times a second.
 void Look(benchmark::State& state) {
   struct Pages {
     ipc::LimitsPage limits;

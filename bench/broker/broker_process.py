@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker to measure: `gpushare broker` with a configuration, which has no GPU of its own."""
+"""A broker to measure: `gpushare broker` with a configuration. The broker itself uses no GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def broker(command: str, folder: str, config: str, environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Its process and its socket, which is in `folder`; it has begun, and ends with the block."""
+    """Yields the broker's process and its socket in `folder`. The broker is ready, and ends with the block."""
     socket, file = os.path.join(folder, "broker.sock"), os.path.join(folder, "broker.yaml")
     with open(file, "w", encoding="utf-8") as out:
         out.write(config)

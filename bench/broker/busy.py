@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What of a core a broker takes whose tenants are busy all the time: processes of their own, each a tenant, that wait for
-each 160 us of their kernels, and allocate and copy in between (tests/processes/victim.c).
+"""Measures how much of a core a broker uses while all its tenants are busy. Each tenant is a process that waits for each
+160 us of its kernels, and allocates and copies in between (tests/processes/victim.c).
 
     busy.py --program VICTIM --preload OBJECT --command GPUSHARE [--tenants N] [--seconds S] [--rounds N] [--check]
 
-The median of the rounds counts: of a busy machine's cores the broker and its tenants have what others leave, so that a
-figure of one round may be of a broker that had nothing to do. --check exits with 1 when it is more than 2 % of a core.
+The figure is the median of the rounds: on a busy machine the broker and its tenants get only what other programs leave of the
+cores, so in a single round the broker may have had nothing to do. --check exits with 1 when the median is above 2 % of a core.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run_ns(pid: int) -> int:
 
 
 def switches(pid: int) -> int:
-    """How often its threads have gone to sleep, as they do after each time that they looked."""
+    """How often the process's threads have gone to sleep. They do so after each look."""
     total = 0
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/status", encoding="utf-8") as status:
@@ -43,12 +43,12 @@ def switches(pid: int) -> int:
 
 
 def measure(options: argparse.Namespace, environment: dict[str, str], broker_pid: int) -> list[tuple[float, float]]:
-    """Of each round the broker's percent of a core, and how often a second it slept."""
+    """For each round, how much of a core the broker used in percent, and how often it slept per second."""
     tenants = [subprocess.Popen([options.program], stdout=subprocess.DEVNULL, env={**environment, "GPUSHARE_TENANT": f"t{i}"})
                for i in range(options.tenants)]
     rounds = []
     try:
-        time.sleep(1)  # they have begun by then
+        time.sleep(1)  # by then they have started
         for _ in range(options.rounds):
             began, used, slept = time.monotonic(), run_ns(broker_pid), switches(broker_pid)
             time.sleep(options.seconds)
@@ -76,7 +76,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="gpushare-busy-") as folder:
         tenants_of = "".join(f"  - {{name: t{i}, spec: 'memory=64MiB'}}\n" for i in range(options.tenants))
-        # The programs' own libcuda.so.1 is the preloaded one, and the simulated GPU behind it that of them all.
+        # The programs find the preloaded library as libcuda.so.1. The simulated GPU behind it is shared by all of them.
         environment = {**os.environ, "GPUSHARE_DRIVER": "sim",
                        "GPUSHARE_SIM": f"memory=16GiB,clock=wall,shared={os.path.basename(folder)}"}
         with broker(options.command, folder, "tenants:\n" + tenants_of, environment) as (process, socket):

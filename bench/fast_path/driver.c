@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hooks of a program that knows the driver alone and runs under the preloaded library, marked for whoever counts
-// their instructions.
+// The hooks of a program that uses only the driver API and runs under the preloaded library, with marks around the pieces to
+// count.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -70,8 +70,8 @@ static void Measure(const char* name, void (*hook)(void), void (*rest)(void)) {
 int main(void) {
   CUcontext context = NULL;
   CUmodule module = NULL;
-  // On the virtual clock a thread that is registered calls without a hand-over. Past the preloaded library, which is the
-  // driver to this program, and does not know of it.
+  // A registered thread calls without a hand-over on the virtual clock. To register, the program looks behind the preloaded
+  // library, which is the driver to this program and has no such function.
   void* const simulated = dlopen(getenv("FAST_PATH_SIMULATED"), RTLD_NOW);
   int (*enter)(const char*) = NULL;
   *(void**)&enter = simulated == NULL ? NULL : dlsym(simulated, "gpushare_sim_thread_enter");

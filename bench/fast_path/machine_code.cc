@@ -17,7 +17,7 @@ Instruction Decode(const std::array<uint8_t, 16>& bytes) {
   }
   if (bytes[i] == 0xcc) return Instruction::kBreakpoint;
   if (bytes[i] == 0x0f && bytes[i + 1] == 0x05) return Instruction::kSyscall;
-  // XCHG with memory is locked without saying so.
+  // XCHG with memory is locked even without the prefix.
   if ((bytes[i] == 0x86 || bytes[i] == 0x87) && bytes[i + 1] < 0xc0) return Instruction::kAtomic;
   return Instruction::kPlain;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// As much of x86-64's encoding as it takes to see what one instruction is.
+// Decodes just enough of x86-64 to classify one instruction.
 #ifndef GPUSHARE_BENCH_FAST_PATH_MACHINE_CODE_H_
 #define GPUSHARE_BENCH_FAST_PATH_MACHINE_CODE_H_
 
@@ -9,7 +9,7 @@
 namespace gpushare::fast_path {
 
 enum class Instruction { kPlain, kAtomic, kSyscall, kBreakpoint };
-// `bytes`: the first of it, and whatever follows.
+// `bytes`: the instruction, and whatever follows it.
 Instruction Decode(const std::array<uint8_t, 16>& bytes);
 
 }  // namespace gpushare::fast_path

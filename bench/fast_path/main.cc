@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // fast_path --sdk PROGRAM --driver PROGRAM --preload LIBRARY --build TEXT [--write] TABLE
 //
-// Counts what the hooks of both programs cost and compares it with the table: exit status 1 where it differs, 77 where
-// nothing can be counted. --write makes the table anew.
+// Counts what the hooks of both programs cost and compares the counts with the table. The exit status is 1 on a difference, and
+// 77 if the machine does not allow counting. --write replaces the table.
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ bool Parse(int argc, char** argv, Options* options) {
          !options->table.empty();
 }
 
-// Ours but for what would change what the programs do.
+// Our environment without the variables that would change what the programs do.
 std::vector<std::string> Environment() {
   std::vector<std::string> lines;
   for (char** each = environ; *each != nullptr; ++each) {
@@ -79,7 +79,7 @@ absl::Status Measure(const std::string& kind, const std::string& program,
                      const std::vector<std::string>& environment, Budget* budget) {
   absl::StatusOr<Pieces> pieces = CountSteps({program}, environment, kDriver);
   if (!pieces.ok()) return pieces.status();
-  Counts nothing;  // the marks themselves
+  Counts nothing;  // counts of the marks themselves
   for (const auto& [name, samples] : *pieces) {
     if (name == "nothing") {
       nothing = *std::min_element(samples.begin(), samples.end());

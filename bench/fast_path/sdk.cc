@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hooks of a program that uses the SDK, on the virtual clock, marked for whoever counts their instructions.
+// The hooks of a program that uses the SDK, on the virtual clock, with marks around the pieces to count.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -41,7 +41,7 @@ void Must(const absl::Status& status) {
   std::exit(1);
 }
 
-// After each, outside of what is counted, `rest` brings things back to where they were.
+// After each hook, and not counted, `rest` restores the initial state.
 template <typename Hook, typename Rest>
 void Measure(const char* name, Hook hook, Rest rest) {
   for (int i = 0; i < kWarmUp; ++i) {
@@ -50,7 +50,7 @@ void Measure(const char* name, Hook hook, Rest rest) {
   }
   rest();
   for (int i = 0; i < kSamples; ++i) {
-    hook();  // what it touches is there again, and credit in hand
+    hook();  // brings its memory and the credit back
     GPUSHARE_STEPS_BEGIN(name);
     hook();
     GPUSHARE_STEPS_END();

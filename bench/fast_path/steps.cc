@@ -24,7 +24,7 @@ namespace gpushare::fast_path {
 namespace {
 
 constexpr unsigned long long kBegin = 1;
-// Where something waits for ever, or counts to no end.
+// The limit for a piece that loops or waits for ever.
 constexpr uint64_t kMostSteps = 2'000'000;
 
 class Traced {
@@ -38,7 +38,7 @@ class Traced {
   struct Here {
     Instruction instruction;
     Place place;
-    std::string function;  // exported, that begins here
+    std::string function;  // the exported function that begins here
   };
 
   absl::Status Step();
@@ -88,7 +88,7 @@ const Traced::Here& Traced::At(uint64_t address) {
   if (found != seen_.end()) return found->second;
   Here here{};
   std::array<uint8_t, 16> bytes{};
-  if (!Read(address, &bytes)) Read(address, &bytes, 16 - (address & 15));  // the end of a mapping
+  if (!Read(address, &bytes)) Read(address, &bytes, 16 - (address & 15));  // at a mapping's end
   here.instruction = Decode(bytes);
   const auto mapping = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& m) {
     return address >= m.begin && address < m.end;
@@ -129,7 +129,7 @@ bool IsAllocation(const std::string& function) {
 
 absl::Status Traced::Count(Counts& counts) {
   uint64_t steps = 0, back = 0,
-           stack = 0;  // where a call of the driver (or of the kernel's clock) comes back to
+           stack = 0;  // where a call of the driver (or of the kernel's clock) returns to
   for (;;) {
     const user_regs_struct registers = Registers();
     const Here& here = At(registers.rip);
@@ -139,7 +139,7 @@ absl::Status Traced::Count(Counts& counts) {
       if (here.place != Place::kOurs) {
         Read(registers.rsp, &back);
         stack = registers.rsp;
-        // The simulated GPU's clock stands for the host's.
+        // The simulated GPU's clock stands for the host's clock.
         const bool clock =
             here.place == Place::kVdso || absl::StartsWith(here.function, "gpushare_sim_now");
         if (clock) {
@@ -178,7 +178,7 @@ absl::StatusOr<Pieces> Traced::Run() {
     auto piece =
         std::find_if(pieces.begin(), pieces.end(), [&](const auto& p) { return p.first == name; });
     if (piece == pieces.end()) {
-      FindFunctions();  // something may have been loaded since
+      FindFunctions();  // an object may have been loaded since
       piece = pieces.insert(pieces.end(), {name, {}});
     }
     Counts counts;
@@ -206,7 +206,7 @@ absl::StatusOr<Pieces> CountSteps(const std::vector<std::string>& command,
   const pid_t process = fork();
   if (process < 0) return absl::ErrnoToStatus(errno, "fork");
   if (process == 0) {
-    personality(ADDR_NO_RANDOMIZE);  // hash tables of addresses take the same way each time
+    personality(ADDR_NO_RANDOMIZE);  // hash tables keyed by addresses behave the same in every run
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(126);
     execve(argv[0], argv.data(), envp.data());
     _exit(127);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program tells whoever counts its instructions (steps.h): where a piece begins that is to be counted, and where
-// it ends. A breakpoint instruction with two registers; without a tracer the program ends there.
+// The marks by which a program tells the counter (steps.h) where a piece begins and where it ends. A mark is a breakpoint
+// instruction with two registers. Without a tracer, the program ends there.
 #ifndef GPUSHARE_BENCH_FAST_PATH_STEPS_HERE_H_
 #define GPUSHARE_BENCH_FAST_PATH_STEPS_HERE_H_
 

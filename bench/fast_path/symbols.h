@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies where in another process: its mappings, and the functions that its shared objects export.
+// The address space of another process: its mappings, and the functions that its shared objects export.
 #ifndef GPUSHARE_BENCH_FAST_PATH_SYMBOLS_H_
 #define GPUSHARE_BENCH_FAST_PATH_SYMBOLS_H_
 
@@ -18,7 +18,7 @@ struct Mapping {
 };
 std::vector<Mapping> MappingsOf(pid_t process);
 
-// The exported functions of the ELF file, by their addresses in it; several names of one are joined by '|'.
+// The exported functions of the ELF file, by their addresses in the file. Several names for one address are joined by '|'.
 std::map<uint64_t, std::string> FunctionsOf(const std::string& path);
 
 }  // namespace gpushare::fast_path

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gate adds to a launch. Every row has its twin without the gate in the same run:
+// Measures what the gate adds to a launch. Each benchmark with the gate has a counterpart without it in the same run:
 //
 //   BM_Launch/gate:0          the simulated driver's launch call alone
-//   BM_Launch/gate:1          the same behind the gate: idle tenant alone, not throttled, warm; the
-//                             difference of median_ns is what the gate adds, that of Time has grants,
-//                             markers and the reconciler in it
+//   BM_Launch/gate:1          the same behind the gate: an idle tenant alone, not throttled, warm. The
+//                             difference in median_ns is what the gate adds; the difference in Time also
+//                             includes grants, markers and the reconciler
 //   BM_AdmitOnly/...          the gate's own instructions: Admit + Complete with credit in hand
 //
-// The launches go to a simulated device that takes no time, on the wall clock, so that nothing waits.
+// The launches go to a simulated device that takes no time, on the wall clock, so that no launch waits.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -55,8 +55,8 @@ struct OneTenant {
   }
 };
 
-// Blocks of launches are timed one by one. A launch that asks for a grant or records a marker is part of
-// the mean (Time) and not of the median, which is what a launch costs when it is not throttled.
+// Times blocks of launches one by one. Launches that ask for a grant or record a marker are part of the mean (Time), but not of
+// the median, which is the cost of a launch that is not throttled.
 void BM_Launch(benchmark::State& state) {
   constexpr int kBlock = 16, kBlocks = 32;
   Bed& bed = TheBed();
@@ -86,7 +86,7 @@ void BM_Launch(benchmark::State& state) {
       blocks.push_back(took.count() / kBlock * 1e9);
       total += took.count();
     }
-    state.SetIterationTime(total / (kBlock * kBlocks));  // of one launch
+    state.SetIterationTime(total / (kBlock * kBlocks));  // per launch
     bed.driver->SynchronizeStream(tenant.handle);
   }
   std::nth_element(blocks.begin(), blocks.begin() + static_cast<long>(blocks.size() / 2),
@@ -104,7 +104,7 @@ void BM_Launch(benchmark::State& state) {
 }
 BENCHMARK(BM_Launch)->ArgName("gate")->Arg(0)->Arg(1)->UseManualTime()->Iterations(4000);
 
-// range(0): cap in percent (100: none). One tenant per run, shared by all threads, a stream each.
+// range(0): cap in percent (100: none). One tenant per run, shared by all threads, with one stream each.
 gate::Gate* shared_gate = nullptr;
 void AddShared(const benchmark::State& state) {
   gate::TenantOptions options;
@@ -122,7 +122,7 @@ void BM_AdmitOnly(benchmark::State& state) {
   Must(bed.driver->CreateStream(&handle, 0));
   gate::StreamGate* const stream = Must(gate->AddStream(handle));
   const gate::Work work = {gate::KernelKey(bed.function, kShape)};
-  // Known cost: launches that are measured.
+  // Makes the cost known, by launches that are measured.
   for (int i = 0; i < 12; ++i) {
     const gate::Admission a = gate->Admit(*stream, work);
     gate->Complete(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks of launches stand on: an empty kernel on a simulated device that takes no time, on the wall
-// clock, so that nothing waits.
+// The common setup of the launch benchmarks: an empty kernel on a simulated device that takes no time, on the wall clock, so
+// that no launch waits.
 #ifndef GPUSHARE_BENCH_GATE_LAUNCH_BED_H_
 #define GPUSHARE_BENCH_GATE_LAUNCH_BED_H_
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the layer `work` adds to a launch, beside the bare call and the gate alone, in one run:
+// Measures what the layer `work` adds to a launch, compared with the bare call and with the gate alone in the same run:
 //
 //   BM_LaunchKernel/way:0   the simulated driver's launch call alone
-//   BM_LaunchKernel/way:1   behind the gate, for a stream that is known: what gate_bench measures
+//   BM_LaunchKernel/way:1   behind the gate, for a known stream: what gate_bench measures
 //   BM_LaunchKernel/way:2   through work::Calls: the stream is found by its handle (the difference to 1 is that
 //                           look-up)
-//   BM_LaunchKernel/way:3   the same on the legacy stream, of which the driver is asked whose it is
+//   BM_LaunchKernel/way:3   the same on the legacy stream, for which the driver has to be asked for the context
 //   BM_LaunchKernel/way:4   the same on 32 streams in turn, which is more than a thread remembers
 //
-//   BM_StreamComesAndGoes/others:N  a stream is made, seen as the tenant's and destroyed, beside N others: as much for all N
+//   BM_StreamComesAndGoes/others:N  a stream is created, recognised as the tenant's and destroyed, with N other
+//                                   streams: the cost should not depend on N
 //
-// median_ns is of blocks of launches; Time has grants, markers and the reconciler in it. The launches go to a
-// simulated device that takes no time, on the wall clock, so that nothing waits.
+// median_ns is the median over blocks of launches; Time also includes grants, markers and the reconciler. The launches go to a
+// simulated device that takes no time, on the wall clock, so that no launch waits.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -47,7 +48,7 @@ struct Bed : LaunchBed {
   }
 };
 
-// There is one simulated GPU a process; what its engine still has to do outlives a benchmark.
+// A process has one simulated GPU, and the engine's remaining work for it outlives a benchmark.
 Bed* OnlyBed() {
   static Bed* const bed = new Bed;
   return bed;
@@ -90,7 +91,7 @@ void BM_LaunchKernel(benchmark::State& state) {
       blocks.push_back(took.count() / kBlock * 1e9);
       total += took.count();
     }
-    state.SetIterationTime(total / (kBlock * kBlocks));  // of one launch
+    state.SetIterationTime(total / (kBlock * kBlocks));  // per launch
     bed->driver->SynchronizeContext();
   }
   std::nth_element(blocks.begin(), blocks.begin() + static_cast<long>(blocks.size() / 2),

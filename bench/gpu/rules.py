@@ -4,8 +4,8 @@
 
   bench/gpu/rules.py FACTS.json [--json]
 
-FACTS.json is what scripts/gpu-facts or scripts/gpu-suite wrote. Prints each rule of docs/on-a-gpu.md with its figures:
-holds, BROKEN, or unknown where a fact could not be measured. Ends with 1 when a rule is broken.
+FACTS.json was written by scripts/gpu-facts or scripts/gpu-suite. Prints each rule of docs/on-a-gpu.md with its figures:
+holds, BROKEN, or unknown if a fact could not be measured. The exit status is 1 when a rule is broken.
 The defaults are read from the headers that define them.
 """
 import argparse
@@ -19,7 +19,7 @@ UNITS_NS = {"Nanos": 1, "Micros": 1_000, "Millis": 1_000_000, "Seconds": 1_000_0
 
 
 def defaults():
-    """Name: nanoseconds or number, of EngineOptions and ArbiterOptions."""
+    """The defaults of EngineOptions and ArbiterOptions by name, as nanoseconds or numbers."""
     found = {}
     for header in ("src/sched/arbiter.h", "src/gate/engine.h"):  # the engine overrides the arbiter
         text = (ROOT / header).read_text()
@@ -78,7 +78,7 @@ def plain(value):
     return f"{value:.4g}"
 
 
-# Name and what it says: whether it holds, and its figures.
+# Each rule's text and its test, which returns whether the rule holds, and the figures.
 RULES = [
     ("a marker each grant_commands costs a launch at most 60 ns",
      lambda f, d: at_most(f.get("record_timing_busy") / d["grant_commands"], 60)),

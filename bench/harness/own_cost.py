@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `gpushare bench` itself takes of a scenario, beside the programs that it starts.
+"""Measures what `gpushare bench` itself adds to a scenario, besides the programs that it starts.
 
     bench/harness/own_cost.py build/release/bin/gpushare share:native share:gpushare cap:gpushare latency:gpushare
 
-For each SCENARIO:METHOD, one repetition: the length of its runs as the scenario has them, with those alone; the command's own
-processor time, without its programs'; the machine's time in which none of its programs was there; and that of all of it, the
-least of --times each. The first two in ms and in % of that length. Whether a program is there is looked at every half millisecond. Exits with 1 where one of
-them is more than 1 %. For figures to quote nothing else runs on the machine.
+For each SCENARIO:METHOD, runs one repetition and prints: the length of its runs according to the scenario, including the runs of
+tenants alone; the command's own processor time, without its programs'; the time during which none of its programs existed; and
+the time of the whole command. Each is the minimum of --times repetitions. The second and the third are in ms and in % of the
+length. Whether a program exists is checked every half millisecond. The exit status is 1 if one of them exceeds 1 %. To quote
+figures, run nothing else on the machine.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import time
 
 
 def runs_ms(results):
-    """How long the runs of the results are, with those alone: one for each tenant that was played so."""
+    """The total length of the runs in the results, including one run alone for each tenant that had one."""
     length = 0
     for line in results.read_text().splitlines()[1:]:
         run = json.loads(line)
@@ -31,7 +32,7 @@ def runs_ms(results):
 
 
 def own_ms(pid):
-    """Processor time of the process, which has ended and had one thread, without its children's."""
+    """Processor time, without its children's, of a process that had one thread and has ended."""
     return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
 
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What do an allocation and its free cost through the public interface, by strategy, side by side?
+// Measures an allocation and its free through the public interface, for each strategy.
 //
-// On the simulated GPU. `device_us` is what a pair takes by the simulated clock, in which cuMemAlloc is
-// declared to cost its caller 1 us; Time and CPU are what the pair takes of the host, where the simulated
-// driver's own work stands for a real one's.
+// On the simulated GPU. `device_us` is the time of a pair on the simulated clock, on which cuMemAlloc is configured to cost its
+// caller 1 us. Time and CPU are the host's time for the pair, where the simulated driver's own work stands for a real driver's.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>

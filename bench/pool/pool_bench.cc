@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What does an allocation and its free cost in the suballocating pool, when it need not ask the driver?
+// Measures an allocation and its free in the suballocating pool when the pool need not call the driver.
 //
-//   Repeated  one size, over and over; arguments: bytes, allocations that are live all the while
-//   Mixed     sizes that do not repeat, the oldest of 64 freed each time: merges and cuts
-//   Training  what a training loop asks for, in its order, memory of the driver included in the books but
-//             not its time: one iteration of the benchmark is one allocation and one free
+//   Repeated  one size, over and over; arguments: bytes, number of allocations that are live meanwhile
+//   Mixed     sizes that do not repeat, freeing the oldest of 64 each time: merges and splits
+//   Training  the requests of a training loop in their order. The driver's memory is part of the bookkeeping, but
+//             its time is not measured. One iteration of the benchmark is one allocation and one free
 //
 // Bar: at most 60 ns for a pair.
 #include <benchmark/benchmark.h>
@@ -92,7 +92,7 @@ void Training(benchmark::State& state) {
     if (++at == pattern.steps.size()) at = pattern.steady;
   };
   while (at < pattern.steady) step();
-  // As many allocations as frees lie between.
+  // There are as many allocations as frees in between.
   for (auto _ : state) {
     step();
     step();

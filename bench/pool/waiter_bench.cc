@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long after memory is free does who waits for it have it, by the machine's clock?
+// Measures how long after memory was freed a thread that waits for it has it, by the machine's clock.
 //
-// On the simulated GPU with clock=wall: a thread waits at the quota, another one frees what it waits for. Time is from
-// before the call that frees to the return of the one that waits, so it has the driver's calls of both and the machine's
-// wake-up of a thread. `us_p50` and `us_p99` are of all rounds. Bar: 20 us; on the virtual clock, where neither takes
-// time, it is 0 (tests/unit/device/served_test.cc).
+// On the simulated GPU with clock=wall: one thread waits at the quota, another one frees the memory. The time is from before
+// the freeing call to the return of the waiting one, so it includes the driver's calls of both and the machine's wake-up of a
+// thread. `us_p50` and `us_p99` are over all rounds. Bar: 20 us. On the virtual clock, where calls and wake-ups take no time,
+// it is 0 (tests/unit/device/served_test.cc).
 //
 //   Served/<strategy>/<in a stream>   strategies: 0 direct, 1 pool, 2 suballocating; 1: freed on a stream that is idle
-//   Reached/<strategy>                 freed behind a kernel that runs yet: time is from a function on the host that
-//                                      the stream comes to just before the free
-//   Bare/<calls>                       the least that any way could take, on the bare driver: a function behind the same
-//                                      kernel wakes a thread, which calls nothing (0) or gives the pool's idle memory
-//                                      back and allocates (1)
+//   Reached/<strategy>                 freed behind a kernel that is still running: the time is from a host function that
+//                                      the stream reaches just before the free
+//   Bare/<calls>                       a lower bound for any implementation, on the bare driver: a host function behind the
+//                                      same kernel wakes a thread, which calls nothing (0), or returns the pool's idle
+//                                      memory and allocates (1)
 #include <benchmark/benchmark.h>
 #include <cuda.h>
 
@@ -47,7 +47,7 @@ T Must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// A waiter looks by itself each millisecond: it is asleep when the stream comes to the free, 2.5 ms after it came.
+// A waiter polls each millisecond. When the stream reaches the free, 2.5 ms after the waiter came, the waiter is asleep.
 constexpr uint64_t kKernelNs = 800'000;
 
 constexpr char kPtx[] = R"(.version 7.0
@@ -78,8 +78,8 @@ struct Bed {
       : allocator(Must(
             Allocator::Create(device, {.strategy = static_cast<AllocationStrategy>(strategy)}))) {}
 
-  // Frees what another thread waits for, which is in line and asleep by then: it looks by itself each millisecond
-  // only. When it was served.
+  // Frees the memory that another thread waits for. By then that thread is in the queue and asleep; it polls only each
+  // millisecond. Returns when the thread had the memory.
   template <typename Free>
   Clock::time_point Round(const Free& free) {
     std::atomic<bool> there{false};

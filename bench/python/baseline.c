@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same calls from C, against which overhead.py sets those from Python. Each function does `n` of
- * them on a simulated GPU of its own and returns the seconds that they took; below 0: it failed. */
+/* The calls from C with which overhead.py compares those from Python. Each function makes `n` calls
+ * on a simulated GPU of its own and returns the seconds that they took; negative on failure. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #include "gpushare/c/gpushare.h"
 
-#define SYNCHRONIZE_EVERY 256 /* so that no queue fills up; overhead.py does the same */
+#define SYNCHRONIZE_EVERY 256 /* keeps the queue from filling up; overhead.py does the same */
 
 static const char kPtx[] =
     ".version 7.0\n.target sm_70\n.address_size 64\n//gpushare.sim cost=1us\n"

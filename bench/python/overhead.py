@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a call costs more from Python than from C: leases, launches, the C-function allocator, the import.
+"""Measures how much more a call costs from Python than from C: leases, launches, the C-function allocator, the import.
 
     overhead.py [--baseline libpython_baseline.so] [--calls N] [--rounds N] [--json FILE] [--check]
 
-Both sides run in this process on the same simulated GPU, in turns, and the fastest round of each counts:
-what else the machine does only ever adds. The bars are those of bench/python/README.md; --check exits with 1
+Both sides run in this process on the same simulated GPU, in turns, and the fastest round of each counts,
+because other load on the machine can only add time. bench/python/README.md has the bars; --check exits with 1
 when one is missed.
 """
 
@@ -48,7 +48,7 @@ class Baseline:
 def lease(calls: int) -> float:
     with gpushare.simulated_gpu() as gpu:
         device = gpu.virtual_device("python", memory="8GiB")
-        permit = device.lease(hint="1us", streams=[device.stream()])  # short, so that nobody waits for a turn
+        permit = device.lease(hint="1us", streams=[device.stream()])  # short, so that no launch waits for a turn
         numbers = range(calls)
         began = time.perf_counter()
         for _ in numbers:
@@ -78,7 +78,7 @@ def allocator(baseline: Baseline, calls: int) -> float:
 
 
 def import_seconds(statement: str) -> float:
-    """Processor time of a fresh interpreter, its start included."""
+    """Processor time of a new interpreter that runs the statement, including its start."""
     process = subprocess.Popen([sys.executable, "-c", statement])
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

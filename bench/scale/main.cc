@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What do many virtual devices on one GPU cost?
+// Measures the cost of many virtual devices on one GPU.
 //
 //   build/dev/bench/scale/scale [--devices 10000] [--slack 1]
 //
-// Prints how long it takes to create and to destroy them, what each takes of the host's memory, and what
-// a launch costs while they are there: idle ones that never launched, and ones that launched once. Fails
-// past a bar: a second for creating 10,000, a second for destroying them, and a launch 1.2 times as dear
-// as with two. Everything is processor time of the whole process, its reconciler included, on the virtual
-// clock: every run does the same. What else the machine does still shows in its caches, so the tests run
-// this with --slack 8, which multiplies the bars: something that grows with the number of tenants is
-// beyond those many times over, and nothing else is.
+// Prints how long it takes to create and to destroy the devices, how much host memory each takes, and what a launch costs while
+// they exist: idle ones that never launched, and ones that launched once. Fails beyond these bars: a second for creating
+// 10,000, a second for destroying them, and for a launch 1.2 times the cost with two devices. All times are processor time of
+// the whole process, including its reconciler, on the virtual clock, so that every run does the same work. Other load on the
+// machine still shows through the caches, so the tests run this with --slack 8, which multiplies the bars: a cost that grows
+// with the number of tenants exceeds even those by far, and nothing else does.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -61,7 +60,7 @@ double Now() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Of this process, in bytes.
+// Resident memory of this process, in bytes.
 double ResidentMemory() {
   std::ifstream statm("/proc/self/statm");
   double size = 0, resident = 0;
@@ -97,8 +96,8 @@ Launcher MakeLauncher(const Runtime& runtime, const Gpu& gpu, const Function& fu
   return {std::move(client), std::move(stream), function};
 }
 
-// Microseconds a launch, in turns of two tenants: the best of several rounds, since what disturbs a round
-// only makes it longer.
+// Microseconds per launch, with two tenants launching in turn: the best of several rounds, since disturbances only make a round
+// longer.
 double LaunchCost(const Launcher& a, const Launcher& b) {
   constexpr int kRounds = 200, kTurns = 20, kBurst = 64;
   double best = 1e9;
@@ -119,7 +118,7 @@ int Run(const Runtime& runtime, int devices, double slack) {
   const Function function = Must(module.GetFunction("nothing"));
   const Launcher a = MakeLauncher(runtime, gpu, function, "a");
   const Launcher b = MakeLauncher(runtime, gpu, function, "b");
-  LaunchCost(a, b);  // the costs are learnt
+  LaunchCost(a, b);  // lets the meter learn the costs
   double with_two = LaunchCost(a, b);
 
   std::vector<Client> clients;
@@ -133,7 +132,7 @@ int Run(const Runtime& runtime, int devices, double slack) {
   const double each = (ResidentMemory() - memory) / devices;
   const double with_many = LaunchCost(a, b);
 
-  // Each of a tenth of them launches once and leaves its stream behind.
+  // A tenth of the tenants launch once and keep their streams.
   std::vector<Stream> streams;
   for (int i = 0; i < devices; i += 10) {
     streams.push_back(Must(Stream::Create(clients[static_cast<size_t>(i)].device)));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls of the driver cost a program that knows nothing of what it runs under: nanoseconds a call, a line each
-// as "name value direct", the fastest of several rounds.
+// Measures calls of the driver in a program that does not know what it runs under. Prints nanoseconds per call, one line each
+// as "name value direct", from the fastest of several rounds.
 //
-//   calls [rounds [FIGURE]]                         on whatever driver libcuda.so.1 is; that figure alone
+//   calls [rounds [FIGURE]]                         on whatever driver libcuda.so.1 is; only FIGURE if given
 //   calls hold                                      holds 1 MiB until its input ends
 //
-// `direct` is the same past everything that may stand before the driver, measured in turns with the other: of the
-// simulated GPU, which GPUSHARE_SIMULATED names by a path that is not the driver's. Without that it is the value again.
-// bench/shim/overhead.py runs it bare and preloaded, in turns.
+// `direct` is the same call past everything that may stand before the driver, measured in turns with the other. It needs the
+// simulated GPU, under a path in GPUSHARE_SIMULATED that is not the driver's; without that, the value is repeated.
+// bench/shim/overhead.py runs this program bare and preloaded, in turns.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdint.h>
@@ -36,7 +36,7 @@ typedef CUresult Launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsi
                         unsigned, CUstream, void**, void**);
 Launch cuLaunchKernel_ptsz;
 
-// The calls that are measured, with streams that were made by the same way.
+// The measured calls, with streams created through the same functions.
 typedef struct Driver {
   CUresult (*get_version)(int*);
   CUresult (*mem_get_info)(size_t*, size_t*);
@@ -67,7 +67,7 @@ static double Now(void) {
   return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-// Each: what `kCalls` calls take, by either way; what they take that is no part of the call is outside of the time.
+// The time that `kCalls` calls take in either way. Work that is not part of the call is not timed.
 typedef struct Took {
   double linked, direct;
 } Took;
@@ -111,10 +111,10 @@ static int Ascending(const void* a, const void* b) {
   const double x = *(const double*)a, y = *(const double*)b;
   return (x > y) - (x < y);
 }
-// The median of what took less than three times the fastest. On the simulated GPU's virtual clock one thread has the turn
-// at a time; beside a preloaded library's thread it is handed over and back in every third batch, which takes 4 us and is
-// no part of any driver: with those the middle would be the upper quarter of the others. It is the mean of the middle
-// fifth, since a clock that ticks every 10 ns does not tell single batches apart by less.
+// The median of the times below three times the fastest. On the simulated GPU's virtual clock one thread has the turn at a
+// time. With a preloaded library's thread, the turn is handed over and back in every third batch. That takes 4 us and would not
+// happen with a real driver; if these batches counted, the median would be the upper quartile of the others. Uses the mean of
+// the middle fifth, since a clock with ticks of 10 ns cannot tell single batches apart any better.
 static double Median(double* took, int count) {
   double sum = 0;
   int alone = count;
@@ -125,7 +125,7 @@ static double Median(double* took, int count) {
   return sum / (end - begin);
 }
 
-// How a program launches: on one of its streams, or a default one, the same kernel again or several in turn.
+// How a program launches: on one of its streams or a default one, one kernel repeatedly or several in turn.
 typedef enum Where { kOwn, kLegacy, kPerThread } Where;
 static double LaunchBatch(const Driver* driver, Where where, int streams, int kernels) {
   Launch* const launch = where == kPerThread ? driver->launch_ptsz : driver->launch;
@@ -136,8 +136,8 @@ static double LaunchBatch(const Driver* driver, Where where, int streams, int ke
   }
   return Now() - begin;
 }
-// By the median of short batches: in some the gate asks for the next grant. The kernels are so short that no cap is
-// met.
+// Uses the median of short batches, since in some of them the gate asks for the next grant. The kernels are too short to reach
+// any cap.
 static Took Launches(Where where, int streams, int kernels) {
   static double took[2][kCalls / kBatch];
   for (int i = 0; i < kCalls / kBatch; ++i) {
@@ -188,7 +188,7 @@ static void* Find(void* handle, const char* name) {
   exit(1);
 }
 
-// On the simulated GPU's virtual clock a thread that is registered calls without a hand-over.
+// On the simulated GPU's virtual clock, a registered thread calls without a hand-over.
 static void FindSimulated(void) {
   const char* const path = getenv("GPUSHARE_SIMULATED");
   void* const handle = path != NULL ? dlopen(path, RTLD_NOW) : NULL;
@@ -233,7 +233,7 @@ int main(int argc, char** argv) {
   }
   for (int i = 0; i < kCount; ++i) {
     if (only != NULL && strcmp(only, kFigures[i].name) != 0) continue;
-    Took best = kFigures[i].run();  // the first warms up
+    Took best = kFigures[i].run();  // the first run warms up
     for (int k = 0; k < rounds; ++k) {
       const Took took = kFigures[i].run();
       if (k == 0 || took.linked < best.linked) best.linked = took.linked;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls of NVML cost a program that knows nothing of what it runs under: nanoseconds a call, a line each as
-// "name value", the fastest of several rounds. First as a monitor that never calls the driver, then with a context.
+// Measures calls of NVML in a program that does not know what it runs under. Prints nanoseconds per call, one line each as
+// "name value", from the fastest of several rounds: first as a monitor that never calls the driver, then with a context.
 //
 //   nvml_calls [rounds]                                  on whatever libnvidia-ml.so.1 and libcuda.so.1 are
 #include <cuda.h>

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the preloaded libraries cost a program: a call of the driver or of NVML, and the start of a process.
+"""Measures what the preloaded libraries add to calls of the driver and of NVML, and to the start of a process.
 
     overhead.py --calls PROGRAM --nvml-calls PROGRAM --preload OBJECT:OBJECT [--rounds N] [--json FILE] [--check]
 
-The same program runs bare and preloaded in turns, under a memory quota and a cap that it never meets; the fastest of its
-rounds counts on either side: what else the machine does only ever adds. Preloaded it calls the driver directly as well,
-past gpushare, in turns with the other: "within" is the difference in that one process, the median of the rounds.
+The same program runs bare and preloaded in turns, with a memory quota and a cap that it never reaches. The fastest round of each
+side counts, because other load on the machine can only add time. When preloaded, the program makes each call directly as
+well, past gpushare, in turns with the other way. "within" is the difference in that process, the median of the rounds.
 --check exits with 1 when a bar is missed.
 """
 
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-# Nanoseconds a call more than bare, or times the bare call.
+# The bars: nanoseconds more than the bare call, or times the bare call.
 BARS = {
     "passed_on": ("ns more", 1.5),
     "mem_get_info": ("ns more", 15),
@@ -42,13 +42,13 @@ BARS = {
 
 
 def calls(program: str, environment: dict[str, str]) -> dict[str, list[float]]:
-    """The values of each line; of the driver's calls the second is that of the call past whatever is preloaded."""
+    """The values of each line. For calls of the driver, the second value is the call past the preloaded library."""
     done = subprocess.run([program, "3"], env=environment, capture_output=True, text=True, check=True, timeout=300)
     return {name: [float(value) for value in values] for name, *values in map(str.split, done.stdout.splitlines())}
 
 
 def start(environment: dict[str, str]) -> float:
-    """Microseconds of a process that does nothing: the fastest of several."""
+    """Microseconds that a process which does nothing takes: the fastest of several."""
     best = float("inf")
     for _ in range(100):
         began = time.perf_counter()

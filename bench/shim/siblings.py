@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an allocation and its free cost a process beside others of its tenant, under a broker: that it does not depend on
-how many there are.
+"""Measures, under a broker, that the cost of an allocation and its free does not depend on how many other processes of the
+same tenant there are.
 
     siblings.py --calls PROGRAM --preload OBJECT --command GPUSHARE [--siblings N] [--rounds N] [--check]
 
-The siblings hold 1 MiB each and do nothing; the fastest round counts, with and without them in turns. --check exits with 1
-when it costs more than 1.2 times as much beside them.
+The siblings hold 1 MiB each and do nothing. Rounds with and without them alternate, and the fastest of each counts. --check
+exits with 1 when the cost with siblings is more than 1.2 times the cost without.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def measure(options: argparse.Namespace, environment: dict[str, str], figure: st
 
 
 def measure_all(options: argparse.Namespace, environment: dict[str, str]) -> dict[tuple[str, int], float]:
-    """The fastest round of each figure, by how many siblings there were."""
+    """The fastest round of each figure, by the number of siblings."""
     best: dict[tuple[str, int], float] = {}
     for _ in range(options.rounds):
         for count in (0, options.siblings):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the simulated GPU costs in wall time. Figures to reach: a launch without a switch <= 50 ns,
-// >= 200,000 switches of the turn per second.
+// Measures the wall time of the simulated GPU. Bars: a launch without a switch <= 50 ns, >= 200,000 switches of the turn per
+// second.
 #include <benchmark/benchmark.h>
 #include <cuda.h>
 
@@ -31,7 +31,7 @@ void Check(CUresult result, const char* what) {
   std::exit(1);
 }
 
-// A device for one benchmark; the calling thread is registered.
+// A device for one benchmark. The calling thread is registered.
 class Fixture {
  public:
   explicit Fixture(const char* config) {
@@ -58,7 +58,7 @@ class Fixture {
   CUfunction spin = nullptr, k_14us = nullptr;
 };
 
-// One thread launches kernels of 14 us; the queue is full, every launch waits for a completion.
+// One thread launches kernels of 14 us. The queue is full, so every launch waits for a completion.
 void BM_SimLaunch(benchmark::State& bench) {
   Fixture fixture("");
   const CUstream stream = Fixture::NewStream();
@@ -69,7 +69,7 @@ void BM_SimLaunch(benchmark::State& bench) {
 }
 BENCHMARK(BM_SimLaunch);
 
-// The same with kernels shorter than a launch: every kernel finds its stream idle.
+// The same with kernels shorter than a launch, so that every kernel finds its stream idle.
 void BM_SimLaunchIdleStream(benchmark::State& bench) {
   Fixture fixture("");
   const CUstream stream = Fixture::NewStream();
@@ -82,7 +82,7 @@ void BM_SimLaunchIdleStream(benchmark::State& bench) {
 }
 BENCHMARK(BM_SimLaunchIdleStream);
 
-// The call alone: no kernel begins or ends meanwhile, the stream is busy and has room.
+// Only the call: no kernel begins or ends meanwhile, and the stream is busy and has room.
 void BM_SimLaunchQueued(benchmark::State& bench) {
   constexpr int kBlock = 512;
   Fixture fixture("");
@@ -90,7 +90,7 @@ void BM_SimLaunchQueued(benchmark::State& bench) {
   uint64_t ns = 1'000'000'000;
   void* parameters[] = {&ns};
   for (auto _ : bench) {
-    ns = 1'000'000'000;  // the first one holds up those behind it
+    ns = 1'000'000'000;  // the first kernel holds up those behind it
     cuLaunchKernel(fixture.spin, 132, 1, 1, 128, 1, 1, 0, stream, parameters, nullptr);
     ns = 500;
     const auto begin = std::chrono::steady_clock::now();
@@ -125,7 +125,7 @@ void BM_SimMemAllocFree(benchmark::State& bench) {
 }
 BENCHMARK(BM_SimMemAllocFree)->Arg(0)->Arg(1000)->Arg(100000);
 
-// Threads that spend equal times: every spend is a switch.
+// Threads that spend equal times, so that every spend is a switch.
 void BM_SimSwitch(benchmark::State& bench) {
   Fixture fixture("");
   const auto threads = static_cast<int>(bench.range(0));
@@ -148,7 +148,7 @@ void BM_SimSwitch(benchmark::State& bench) {
 }
 BENCHMARK(BM_SimSwitch)->Arg(2)->Arg(8)->UseRealTime();
 
-// Four threads launch kernels of mixed footprints until 100 ms of device time have passed.
+// Four threads launch kernels with mixed footprints until 100 ms of device time have passed.
 void BM_SimFourThreads(benchmark::State& bench) {
   Fixture fixture("");
   uint64_t kernels = 0, simulated = 0;

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios of real kernel traces: every two of a folder's beside one another, and services beside training jobs.
+"""Makes scenarios from real kernel traces: every pair in a folder side by side, and services beside training jobs.
 
     bench/traces/pairs.py FOLDER --out made --three bert_b2,resnet50_b32,resnet50_b4
     gpushare bench run made/pairs.yaml made/services.yaml --repetitions 3
 
-FOLDER has traces as `gpushare bench record` writes them (docs/recording.md), NAME.csv or NAME.csv.gz; those whose name has
-"inference" in it are services, those with "training" the jobs beside them. `pairs.yaml` asks whether each tenant gets its
-share: 70 and 30 % of every two in both orders, 50, 30 and 20 % of each --three, whose names are begins of files' names.
-`services.yaml` asks how much longer requests at 20 and at 50 % of the time take beside a job, and what the job has.
+FOLDER has traces as `gpushare bench record` writes them (docs/recording.md), NAME.csv or NAME.csv.gz. Traces with
+"inference" in their names are services, those with "training" are the jobs beside them. `pairs.yaml` measures whether each
+tenant gets its share: 70 and 30 % for every pair in both orders, and 50, 30 and 20 % for each --three, which names three files
+by the beginnings of their names. `services.yaml` measures how much longer the requests of a service with a load of 20 or 50 %
+take beside a job, and how much of its work the job gets done.
 """
 
 import argparse
@@ -29,7 +30,7 @@ cases:
 
 
 def traces(folder):
-    """Paths by names that a scenario takes."""
+    """The paths of the traces, by names that are valid in a scenario."""
     found = {}
     for path in sorted(pathlib.Path(folder).iterdir()):
         if not re.search(r"\.csv(\.gz)?$", path.name):

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host cost of the calls that a meter makes.
+// The host cost of the calls that the meter makes.
 #include <functional>
 
 #include "gpu.h"
@@ -8,10 +8,10 @@
 namespace gpushare::facts {
 namespace {
 
-constexpr int kBatch = 64;  // calls timed together: reading the clock must not count
+constexpr int kBatch = 64;  // calls timed together: reading the clock must not matter
 constexpr int kBatches = 60;
 
-// ns a call of `call(i)`, i < kBatch; `between` runs untimed before each batch.
+// ns per call of `call(i)`, i < kBatch; `between` runs untimed before each batch.
 std::vector<double> Cost(const std::function<void(int)>& call,
                          const std::function<void()>& between) {
   std::vector<double> samples;
@@ -39,7 +39,7 @@ void MeasureCalls() {
     return events[static_cast<size_t>(i)];
   };
   const auto drained = [&] { gpu.Sync(stream); };
-  // A kernel of 2 ms ahead: nothing completes while the batch runs.
+  // With a kernel of 2 ms ahead, nothing completes while the batch runs.
   const auto behind_kernel = [&] {
     gpu.Sync(stream);
     gpu.Spin(stream, 1, 2 * kNsPerMs);

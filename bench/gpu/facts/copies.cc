@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copy bandwidths, and what copying in chunks costs.
+// Copy bandwidths, and the cost of copying in chunks.
 #include "gpu.h"
 #include "groups.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver entry points that the measurements call, found in a libcuda opened at run time.
+// The driver entry points that the measurements call, from a libcuda opened at run time.
 //
 //   DriverCalls cu = OpenDriver();
-//   MUST(cu, cuMemAlloc, &pointer, bytes);      // reports the failure and ends this process, or
-//   returns if (cu.cuEventQuery(event) == CUDA_SUCCESS) ...
+//   MUST(cu, cuMemAlloc, &pointer, bytes);      // on failure, reports it and ends this process
+//   if (cu.cuEventQuery(event) == CUDA_SUCCESS) ...
 //
-// cuda.h gives the types and, through its macros, the names with their versions (cuMemAlloc becomes
-// cuMemAlloc_v2 on both sides). Nothing is linked.
+// cuda.h provides the types and, through its macros, the names with their versions (cuMemAlloc becomes cuMemAlloc_v2 on both
+// sides). The program is not linked with the driver.
 #ifndef GPUSHARE_GPU_FACTS_DRIVER_CALLS_H_
 #define GPUSHARE_GPU_FACTS_DRIVER_CALLS_H_
 
@@ -39,18 +39,18 @@ struct DriverCalls {
 #define X(name) decltype(&::name) name = nullptr;
   GPUSHARE_FACTS_CALLS(X)
 #undef X
-  // Declared here: newer headers give cuCtxCreate another signature, and every driver has this one.
+  // Declared here: newer headers give cuCtxCreate another signature, while every driver has this one.
   CUresult (*create_context)(CUcontext*, unsigned, CUdevice) = nullptr;
   uint64_t (*sim_now)() = nullptr;  // only in the simulated driver
 
   bool simulated() const { return sim_now != nullptr; }
 };
 
-// GPUSHARE_DRIVER, else libcuda.so.1. Reports a failure and ends the process when there is none.
+// Opens GPUSHARE_DRIVER, else libcuda.so.1. If there is none, reports that and ends the process.
 DriverCalls OpenDriver();
 
-// Nanoseconds of the clock that the driver's work is measured against: CLOCK_MONOTONIC, or the
-// simulated GPU's clock once OpenDriver() has found one.
+// Nanoseconds of the clock by which the driver's work is measured: CLOCK_MONOTONIC, or the simulated GPU's clock once
+// OpenDriver() has found one.
 int64_t Now();
 
 std::string ErrorName(const DriverCalls& cu, CUresult result);

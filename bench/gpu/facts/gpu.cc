@@ -8,7 +8,7 @@
 namespace gpushare::facts {
 namespace {
 
-// Long enough for the clock to leave its idle state, and for the second half to be steady.
+// Long enough for the GPU's clock to leave its idle state, and for the second half to be steady.
 constexpr double kWarmNs = 150e6;
 constexpr double kCalibrationCycles = 8e6;
 
@@ -30,7 +30,7 @@ CUfunction Function(const Gpu& gpu, CUmodule module, const char* name) {
   return function;
 }
 
-// Half an SM's shared memory and a little, as far as one block may have it.
+// Slightly more than half of an SM's shared memory, as far as one block may have that much.
 void KeepSpinAlone(Gpu& gpu) {
   const int per_sm = Attribute(gpu, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
   const int most = Attribute(gpu, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
@@ -51,7 +51,7 @@ void WarmAndCalibrate(Gpu& gpu) {
   if (gpu.executes) {
     const int64_t until = Now() + static_cast<int64_t>(kWarmNs);
     while (Now() < until) {
-      // At 1 cycle a nanosecond until calibrated: half a millisecond or more a round.
+      // With 1 cycle per nanosecond assumed until the calibration, this is half a millisecond or more per round.
       for (int i = 0; i < 4; ++i) gpu.Spin(stream, gpu.sms, 0.5 * kNsPerMs);
       gpu.Sync(stream);
     }

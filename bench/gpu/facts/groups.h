@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measurements, in groups that share a process, and what each fact is.
+// The measurements, in groups that share a process, and the description of each fact.
 #ifndef GPUSHARE_GPU_FACTS_GROUPS_H_
 #define GPUSHARE_GPU_FACTS_GROUPS_H_
 
@@ -16,7 +16,7 @@ struct FactInfo {
 
 struct Group {
   const char* name;
-  int timeout_s;  // it is killed after so long
+  int timeout_s;  // the process is killed after this time
   void (*run)();
   std::span<const FactInfo> facts;
 };
@@ -24,7 +24,7 @@ struct Group {
 // In the order in which they run.
 std::span<const Group> Groups();
 
-// One function a group; each reports its facts and returns, or ends the process.
+// One function per group; each reports its facts and returns, or ends the process.
 void MeasureMachine();        // machine.cc
 void MeasureClocks();         // machine.cc
 void MeasureCalls();          // calls.cc
@@ -41,8 +41,8 @@ void MeasureCopies();         // copies.cc
 void MeasureWake();           // waiting.cc
 void MeasureElapsedError();   // waiting.cc
 
-// Roles of the processes that processes.cc starts from this same program: `gpu-facts --role NAME
-// ARGUMENT`. -1 when there is no such role.
+// Plays a role in a process that processes.cc started from this same program: `gpu-facts --role NAME ARGUMENT`. -1 when there
+// is no such role.
 int PlayRole(const std::string& role, const std::string& argument);
 
 }  // namespace gpushare::facts

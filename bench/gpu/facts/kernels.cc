@@ -6,16 +6,16 @@
 namespace gpushare::facts {
 namespace {
 
-// The comment lines before each `.entry` tell the simulated GPU what a kernel costs
-// (gpushare/testing/sim.h); it executes none of them.
+// The comment line before each `.entry` tells the simulated GPU, which does not execute kernels, what a kernel costs
+// (gpushare/testing/sim.h).
 
-// Alone on its SM (the simulated GPU is told; on a real one its launch asks for that much shared memory).
+// One block per SM. The simulated GPU is told so; on a real one the launch asks for enough shared memory.
 constexpr char kSpin[] = R"(
 //gpushare.sim cost=param:0 blocks_per_sm=1
 .visible .entry spin(.param .u64 cost, .param .u64 cycles, .param .u64 out)
 )";
 
-// As many on an SM as fit.
+// As many blocks per SM as fit.
 constexpr char kSpinSmall[] = R"(
 //gpushare.sim cost=param:0
 .visible .entry spin_small(.param .u64 cost, .param .u64 cycles, .param .u64 out)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host cost of launches, alone and with markers, and how long they take to arrive.
+// The host cost of launches, alone and with markers, and the latency of launches.
 #include <atomic>
 #include <thread>
 
@@ -12,7 +12,7 @@ namespace {
 constexpr int kBatch = 64;
 constexpr int kBatches = 100;
 
-// ns a launch, with a timing record after every `per_record`th (0: none).
+// ns per launch, with a timing record after every `per_record`th (0: none).
 std::vector<double> LaunchCost(const Gpu& gpu, CUstream stream, int per_record,
                                bool behind_kernel) {
   std::vector<CUevent> events;
@@ -80,7 +80,7 @@ void MeasureQueueDepth(const Gpu& gpu, CUstream stream) {
   }
 }
 
-// Device time of one of many empty kernels in a row.
+// The device time of each of many empty kernels in a row.
 void MeasureEmptyInterval(const Gpu& gpu, CUstream stream) {
   constexpr int kKernels = 400;
   CUevent start = gpu.NewEvent(), end = gpu.NewEvent();

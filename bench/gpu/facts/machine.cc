@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine itself, its global timer and its clock.
+// Properties of the machine, its global timer and the GPU's clock.
 #include <sys/utsname.h>
 
 #include <thread>
@@ -64,7 +64,7 @@ void MeasureClocks() {
   Report("globaltimer_mean_step", steps);
   Report("globaltimer_least_step", least);
 
-  // How much one and the same kernel varies.
+  // How much the duration of one and the same kernel varies.
   constexpr size_t kRuns = 400;
   CUdeviceptr stamps = gpu.NewStamps(kRuns);
   for (size_t i = 0; i < kRuns; ++i)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpu-facts: measures what gpushare's defaults rest on, on one GPU, and prints JSON.
+// gpu-facts: measures the facts behind gpushare's defaults on one GPU, and prints JSON.
 //
 //   gpu-facts [--out FILE] [--date DATE] [--commit COMMIT] [--limit SECONDS] [--only GROUP]...
 //   [--list]
 //
-// Each group of measurements runs in a child process with a time limit; what fails is recorded with
-// its reason. Ends with 0 when the run came to its end, 1 when not one group gave a fact, 2 for
-// wrong arguments. docs/on-a-gpu.md says what the facts are for.
+// Each group of measurements runs in a child process with a time limit. Failures are recorded with their reasons. The exit
+// status is 0 when the run was completed, 1 when no group reported a fact, and 2 for wrong arguments. docs/on-a-gpu.md explains
+// the facts.
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -37,7 +37,7 @@ struct Arguments {
   bool list = false;
 };
 
-// What a group's process said.
+// What the process of a group reported.
 struct Outcome {
   std::map<std::string, std::string> facts, machine;  // by name: JSON fields; JSON value
   std::string status = "FAILED", reason;              // of what it did not report
@@ -76,7 +76,7 @@ void TakeLine(const std::string& line, Outcome& outcome) {
   }
 }
 
-// Reads lines until the end of the pipe; false when `deadline` came first.
+// Reads lines until the end of the pipe. False when `deadline` came first.
 bool ReadLines(int fd, double deadline, Outcome& outcome) {
   std::string pending;
   char buffer[4096];
@@ -102,7 +102,7 @@ Outcome RunGroup(const Group& group, double time_left) {
     return outcome;
   }
   std::fflush(nullptr);
-  const pid_t child = fork();  // the driver has not been opened here
+  const pid_t child = fork();  // the driver has not been opened in this process
   if (child == 0) {
     setpgid(0, 0);
     close(fds[0]);
@@ -116,7 +116,7 @@ Outcome RunGroup(const Group& group, double time_left) {
   close(fds[0]);
   int status = 0;
   if (child > 0) {
-    if (!ended) kill(-child, SIGKILL);  // with the processes that it started
+    if (!ended) kill(-child, SIGKILL);  // and the processes that it started
     waitpid(child, &status, 0);
   }
   outcome.seconds = Seconds() - start;
@@ -176,7 +176,7 @@ bool Parse(int argc, char** argv, Arguments& arguments) {
   return true;
 }
 
-// The kernel module's version, which is what people call the driver's; empty when it does not say.
+// The version of the kernel module, known as the driver version. Empty if it cannot be read.
 std::string DriverRelease() {
   FILE* file = std::fopen("/sys/module/nvidia/version", "r");
   char text[64] = "";
@@ -207,7 +207,7 @@ int Run(const Arguments& arguments) {
     std::fprintf(stderr, "%-15s %5.1f s  %zu of %zu facts%s%s\n", group.name, outcome.seconds,
                  outcome.facts.size(), group.facts.size(), outcome.complete ? "" : ": ",
                  outcome.complete ? "" : outcome.reason.c_str());
-    // Without a device there is nothing to go on with.
+    // Without a device the other groups are pointless.
     if (outcome.facts.empty() && std::strcmp(group.name, "machine") == 0) return 1;
   }
   const std::string release = DriverRelease();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What event records do to a stream, and how true the times are that they give.
+// The effect of event records on a stream, and the accuracy of the times that they give.
 #include <algorithm>
 
 #include "gpu.h"
@@ -10,8 +10,8 @@ namespace {
 
 enum class Between { kNothing, kTimed, kPlain };
 
-// ns a kernel of `kernels` in a row, each followed by a record as asked. Everything is queued
-// before the first one starts, so the host does not count.
+// ns per kernel for `kernels` kernels in a row, with the requested record after each. Everything is queued before the first one
+// starts, so the host's time does not count.
 double NsAKernel(const Gpu& gpu, CUstream stream, int kernels, Between between,
                  const std::vector<CUevent>& timed, const std::vector<CUevent>& plain,
                  CUevent start, CUevent end) {
@@ -29,11 +29,11 @@ double NsAKernel(const Gpu& gpu, CUstream stream, int kernels, Between between,
 
 struct Marker {
   CUevent event;
-  size_t last_kernel;  // its stamp
+  size_t last_kernel;  // index of its stamp
 };
 
-// Sparse end markers on `streams` streams that are all backlogged: how much later than its kernel's
-// end each one says it was, counted from a marker on an idle device.
+// Records sparse end markers on `streams` backlogged streams. Returns how much later than the end of its kernel each marker's
+// time is, relative to a marker on an idle device.
 std::vector<double> MarkerLags(const Gpu& gpu, size_t streams) {
   constexpr size_t kGrants = 50, kKernels = 4;
   const size_t all = 1 + streams * kGrants * kKernels;
@@ -70,9 +70,9 @@ std::vector<double> MarkerLags(const Gpu& gpu, size_t streams) {
   return lags;
 }
 
-// Two backlogged streams, kernels of 14 us with a marker each 8, and of 200 us with a marker each.
-// Device time by attribution of each interval between markers to the one that completed, against
-// the kernels' own: percentage points by which the short kernels' share is wrong.
+// Two backlogged streams: kernels of 14 us with a marker after every eighth, and kernels of 200 us with a marker after each.
+// Device time is attributed by giving each interval between markers to the marker that completed. Returns, in percentage
+// points, the error of the short kernels' share against the kernels' own times.
 double SerialAttributionError(const Gpu& gpu) {
   constexpr size_t kShort = 400, kShortGrant = 8, kLong = 30, kTrials = 1 + kShort + kLong;
   CUdeviceptr stamps = gpu.NewStamps(kTrials);
@@ -105,7 +105,7 @@ double SerialAttributionError(const Gpu& gpu) {
   for (Completion& marker : markers) marker.when = gpu.ElapsedNs(start, marker.event);
   std::sort(markers.begin(), markers.end(),
             [](const Completion& x, const Completion& y) { return x.when < y.when; });
-  // Only while both have work.
+  // Only while both streams have work.
   double last_short = 0, last_long = 0;
   for (const Completion& marker : markers) (marker.is_short ? last_short : last_long) = marker.when;
   const double until = std::min(last_short, last_long);
@@ -166,7 +166,7 @@ void MeasureMarkerBias() {
       CUdeviceptr stamps = gpu.NewStamps(1);
       gpu.Spin(stream, 1, 0.5 * kNsPerMs);
       gpu.Record(start, stream);
-      // One stamp for all: first start and last end.
+      // One stamp for all: the first start and the last end.
       for (int i = 0; i < kernels; ++i) gpu.Spin(stream, gpu.sms, 50 * kNsPerUs, stamps);
       gpu.Record(end, stream);
       gpu.Sync(stream);

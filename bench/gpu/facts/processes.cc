@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several contexts and processes on one device: how they take turns, and how long a dead one's
-// memory stays.
+// Several contexts and processes on one device: how they take turns, and how long the memory of a dead process stays allocated.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -25,7 +24,7 @@ namespace {
 constexpr double kGapThresholdNs = 20 * kNsPerUs;
 constexpr size_t kGapCapacity = 4096;
 
-// Another process of this program, in a role; both ends of the conversation are lines.
+// Another process of this program, in a role. Both directions of the conversation consist of lines.
 class Actor {
  public:
   Actor(const std::string& role, const std::string& argument) {
@@ -58,7 +57,7 @@ class Actor {
     std::fprintf(out_, "%s\n", line);
     std::fflush(out_);
   }
-  // The next line; when it says why the child stops, so does this process.
+  // The next line. If it says why the child stops, this process stops too.
   std::string Hear() {
     char line[512];
     if (std::fgets(line, sizeof(line), in_) == nullptr) StopFailed("a child process ended early");
@@ -98,7 +97,7 @@ struct GapRun {
   std::vector<Gap> gaps;
 };
 
-// Where the kernel `gaps` writes, and what it wrote.
+// The memory that the kernel `gaps` writes to, and what it wrote.
 struct GapWatch {
   CUdeviceptr out = 0;
   uint64_t duration_ns;
@@ -123,8 +122,8 @@ struct GapWatch {
   }
 };
 
-// Adds what a run says about turns: how long it was on and off, and the part of the time between
-// its first and last gap that it was on.
+// Adds what a run shows about turns: how long the process was on and off, and for which part of the time between its first and
+// last gap it was on.
 void CollectTurns(const GapRun& run, std::vector<double>& on, std::vector<double>& off,
                   std::vector<double>& share) {
   double on_sum = 0, off_sum = 0;
@@ -181,7 +180,7 @@ void HoldMemory(const std::string& argument) {
   MUST(gpu.cu, cuStreamSynchronize, nullptr);
   if (argument.ends_with("busy")) gpu.Spin(gpu.NewStream(), gpu.sms, 10'000 * kNsPerMs);
   std::cout << "held" << std::endl;
-  std::getline(std::cin, line);  // until our parent ends
+  std::getline(std::cin, line);  // until the parent process ends
   _exit(0);
 }
 
@@ -250,7 +249,7 @@ void MeasureContextSlice() {
   Report("context_off", off);
   Report("context_share", share);
 
-  // Two contexts of one process.
+  // Two contexts in one process.
   a.Kill();
   b.Kill();
   const Gpu gpu = OpenGpu();

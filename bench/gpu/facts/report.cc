@@ -17,7 +17,7 @@ void WriteLine(std::string line) {
   size_t done = 0;
   while (done < line.size()) {
     const ssize_t n = write(g_descriptor, line.data() + done, line.size() - done);
-    if (n <= 0) _exit(4);  // nobody listens
+    if (n <= 0) _exit(4);  // the reader is gone
     done += static_cast<size_t>(n);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels of several streams share the device: priority, footprint, partitions.
+// How kernels of several streams share the device: priorities, footprints, partitions.
 #include <algorithm>
 
 #include "gpu.h"
@@ -9,12 +9,12 @@ namespace gpushare::facts {
 namespace {
 
 struct Crowd {
-  double block_ns;  // of the kernels that are in the way; 1 ms each in all
-  bool high;        // the probe runs at the greatest priority, else at theirs
+  double block_ns;  // of the kernels in the way, each of which takes 1 ms in total
+  bool high;        // the probe has the greatest priority, else the same as they
 };
 
-// From the launch call to the completion, seen by asking, of a 50 us kernel on half of the SMs,
-// beside four streams that have 20 ms of kernels queued together (crowd null: alone).
+// The time of a 50 us kernel on half of the SMs, from the launch call until polling sees the completion. Meanwhile four streams
+// together have 20 ms of kernels queued (crowd null: none).
 std::vector<double> ProbeLatency(const Gpu& gpu, const Crowd* crowd) {
   std::vector<CUstream> busy;
   for (int i = 0; i < 4; ++i) busy.push_back(gpu.NewStream(gpu.least_priority));
@@ -27,7 +27,7 @@ std::vector<double> ProbeLatency(const Gpu& gpu, const Crowd* crowd) {
     for (size_t k = 0; crowd != nullptr && k < 20; ++k) {
       gpu.Spin(busy[k % busy.size()], gpu.sms * waves, crowd->block_ns, 0, kNsPerMs);
     }
-    // Another moment of the running kernel each time.
+    // Each time at another moment of the running kernel.
     gpu.PollUntil(Now() + 2'000'000 + (i + 2) * 137'000, busy[0]);
     const int64_t before = Now();
     gpu.Spin(probe, std::max(gpu.sms / 2, 1), 50 * kNsPerUs);
@@ -41,7 +41,7 @@ std::vector<double> ProbeLatency(const Gpu& gpu, const Crowd* crowd) {
   return samples;
 }
 
-// Time from a common start until both streams have run what `launch` gives them.
+// The time from a common start until both streams have completed the launches of `launch_a` and `launch_b`.
 template <class LaunchA, class LaunchB>
 double TogetherNs(const Gpu& gpu, CUstream a, CUstream b, LaunchA launch_a, LaunchB launch_b) {
   static CUevent start = gpu.NewEvent(), end = gpu.NewEvent(), other = gpu.NewEvent(false);

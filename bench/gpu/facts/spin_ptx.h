@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the spin kernels of the facts and of the GPU tests have in common, as PTX text.
+// The common part of the spin kernels of the facts and of the GPU tests, as PTX text.
 #ifndef GPUSHARE_BENCH_GPU_FACTS_SPIN_PTX_H_
 #define GPUSHARE_BENCH_GPU_FACTS_SPIN_PTX_H_
 
@@ -12,9 +12,8 @@ inline constexpr char kPtxHead[] = R"(
 .address_size 64
 )";
 
-// The first thread of a block reads %clock64 until `cycles` have passed; the others go to DONE. Leaves
-// the parameter `out` in %rd1, the %globaltimer of the start in %rd2, that of the end in %rd6. Uses %p0,
-// %p1, %r0 and %rd0 to %rd6.
+// The first thread of a block reads %clock64 until `cycles` have passed; the others go to DONE. Leaves the parameter `out` in
+// %rd1, the %globaltimer of the start in %rd2, and that of the end in %rd6. Uses %p0, %p1, %r0 and %rd0 to %rd6.
 inline constexpr char kPtxSpin[] = R"(
   mov.u32 %r0, %tid.x;
   setp.ne.u32 %p0, %r0, 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waking threads, and how true elapsed times are.
+// Waking threads, and the accuracy of elapsed times.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ void FutexWake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// From the store that a waiting thread waits for to that thread seeing it.
+// The time from the store that a thread waits for until the thread sees it.
 std::vector<double> WakeLatency(bool sleeping, std::vector<double>* cost_of_wake) {
   constexpr uint32_t kRounds = 300;
   std::atomic<uint32_t> turn{0}, seen{0};
@@ -39,7 +39,7 @@ std::vector<double> WakeLatency(bool sleeping, std::vector<double>* cost_of_wake
     }
   });
   for (uint32_t round = 1; round <= kRounds; ++round) {
-    // Let it fall asleep, at least so that its processor has left it.
+    // Lets it fall asleep, or at least leave its processor.
     const int64_t until = Now() + 300'000;
     while (Now() < until) {
     }
@@ -56,9 +56,8 @@ std::vector<double> WakeLatency(bool sleeping, std::vector<double>* cost_of_wake
   return samples;
 }
 
-// How wrong the distance between two events can be when it is taken as a difference of elapsed
-// times counted from `origin`: greatest error over records in a row, against their elapsed time
-// from the first of them.
+// The error of the time between two events when it is computed as the difference of their elapsed times since `origin`: the
+// greatest error over consecutive records, against their elapsed times since the first of them.
 double ElapsedError(const Gpu& gpu, CUstream stream, CUevent origin) {
   std::vector<CUevent> events;
   for (int i = 0; i < 500; ++i) {
