@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Splits one NVIDIA GPU into virtual devices with a memory quota, a compute share and a priority each.
+"""Splits one NVIDIA GPU into virtual devices, each with a memory quota, a compute share and a priority.
 
     import gpushare
 
@@ -9,8 +9,8 @@
             with device.lease(hint="2ms"):
                 ...                                       # whatever runs here is covered
 
-Units: sizes are bytes as int or text ("8 GB", "8GiB"); shares are parts of 1 or text ("30%"); durations are
-seconds, a timedelta or text ("20ms"). Importing this package loads no driver.
+Units: sizes are bytes as int or text ("8 GB", "8GiB"); shares are fractions of 1 or text ("30%"); durations are
+seconds, a timedelta or text ("20ms"). Importing this package does not load the driver.
 """
 
 from ._core import (

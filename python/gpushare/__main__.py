@@ -9,7 +9,7 @@ import sys
 
 
 def _command() -> pathlib.Path:
-    """The program that the package carries, in a folder of its own."""
+    """The program that the package contains, in a folder of its own."""
     return pathlib.Path(__file__).parent / "_native" / "bin" / "gpushare"
 
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`async with lease:` and `async with gang:`.
 
-A wait at the gate blocks a thread, and the event loop's must not be. So each virtual device has one thread
-that acquires for all coroutines, one after the other, as they came; so has each gang. It ends when nobody has
-asked for a while. Such leases belong to no thread: coroutines of several tenants share the loop's.
+A wait at the gate blocks a thread, and it must not block the event loop's thread. So each virtual device and each gang
+has one thread that acquires for all coroutines, one after the other in the order in which they asked. The thread ends
+when nobody has asked for a while. Such leases belong to no thread, because coroutines of several tenants share the
+event loop's thread.
 
-One call waits for as long as it is to; a coroutine that goes away calls it off. Who stands behind one that waits
-is timed by its event loop.
+Each acquisition is one call that waits up to the timeout; a coroutine that is cancelled ends the wait. While a request
+is still behind another one, its event loop watches its timeout.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def _late(why: str) -> DeadlineExceededError:
 
 
 class _Request:
-    """What one coroutine waits for. Whoever comes first decides what becomes of it: the line's thread, which has the
-    permit then (`_served`), or the coroutine, which goes away (`abandon`)."""
+    """One coroutine's wait. Its end is decided by whichever comes first: the line's thread, which then has the permit
+    (`_served`), or the coroutine, which gives up (`abandon`)."""
 
     def __init__(self, lease: _core.Lease | _core.Gang, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
         self.lease, self.loop, self.future = lease, loop, future
@@ -47,7 +48,8 @@ class _Request:
         return None if self.deadline is None else max(0, self.deadline - time.monotonic_ns())
 
     def serve(self) -> None:
-        """Acquires, unless nobody waits any more; on the line's thread, which has done with the permit at the end."""
+        """Acquires, unless the coroutine has given up. Runs on the line's thread, which does not use the permit
+        afterwards."""
         try:
             if self._call_off.is_set:
                 return
@@ -60,11 +62,11 @@ class _Request:
                 self.lease.release()
         except DeadlineExceededError as error:
             self._tell(_late(str(error)))
-        except BaseException as error:  # whatever it is belongs to the coroutine
+        except BaseException as error:  # every error belongs to the coroutine
             self._tell(error)
 
     def abandon(self) -> None:
-        """The coroutine goes away; what was acquired for it goes back."""
+        """Called when the coroutine gives up. Releases what was acquired for it."""
         with self._lock:
             self._call_off.set()
             served, self._served = self._served, False
@@ -79,7 +81,7 @@ class _Request:
 
     def finish(self, error: BaseException | None) -> None:
         if self.future.done():
-            return  # cancelled: the coroutine abandons it
+            return  # cancelled: the coroutine calls abandon()
         if error is None:
             self.future.set_result(None)
         else:
@@ -87,7 +89,7 @@ class _Request:
 
 
 class _Line:
-    """The requests of one virtual device, or of one gang."""
+    """The queue of requests for one virtual device or one gang."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -96,10 +98,11 @@ class _Line:
         self._serves = False
 
     def join(self, request: _Request) -> bool:
-        """True: it is the next to be served, now."""
+        """Adds the request. True if it is the next to be served."""
         with self._changed:
             if not self._runs:
-                # May raise, at the interpreter's end for instance; then nobody waits for a thread that is not there.
+                # May raise, for instance when the interpreter is finalizing. Then nobody waits for a thread that does
+                # not exist.
                 threading.Thread(target=self._run, name="gpushare-lease", daemon=True).start()
                 self._runs = True
             first = not self._serves and not self._waiting
@@ -108,7 +111,7 @@ class _Line:
         return first
 
     def leave(self, request: _Request) -> bool:
-        """False: it is being served, or has been."""
+        """Removes the request. False if it is being served or has been served."""
         with self._changed:
             try:
                 self._waiting.remove(request)
@@ -134,7 +137,7 @@ _lines_lock = threading.Lock()
 
 
 def _forget() -> None:
-    """A forked child has none of its parent's threads, and perhaps a lock that one of them held."""
+    """For a forked child, which has none of its parent's threads, and perhaps a lock that one of them held."""
     global _lines, _lines_lock
     _lines, _lines_lock = weakref.WeakKeyDictionary(), threading.Lock()
 
@@ -143,7 +146,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def _time_out(line: _Line, request: _Request) -> None:
-    # One that is being served looks at its deadline itself.
+    # A request that is being served checks its own deadline.
     if line.leave(request):
         request.finish(_late("it is the turn of others of this virtual device that wait; wait longer ('timeout')"))
 
@@ -159,7 +162,7 @@ async def enter(lease: _Permit) -> _Permit:
         timer = loop.call_later(left / 1e9, _time_out, line, request)
     try:
         await future
-    except BaseException:  # cancelled, or thrown away with its loop
+    except BaseException:  # cancelled, or destroyed with its loop
         line.leave(request)
         request.abandon()
         raise

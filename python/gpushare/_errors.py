@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exceptions of gpushare.
 
-All derive from `GpuShareError` and, where Python has a natural one, from that too, so that
-``except MemoryError`` and ``except TimeoutError`` work as they do elsewhere.
+All derive from `GpuShareError` and, if Python has a matching built-in exception, from that too, so that ``except
+MemoryError`` and ``except TimeoutError`` work as usual.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = [
 
 
 class GpuShareError(Exception):
-    """What gpushare or the driver refused. `str()` says what was asked, what was left and which
-    setting changes it; the numbers are attributes, never to be read out of the text.
+    """An operation was refused by gpushare or the driver. `str()` says what was asked, what was left and which setting
+    changes it. The numbers are also attributes; do not parse the text for them.
 
     Attributes:
         code: the canonical code, for instance ``"RESOURCE_EXHAUSTED"``; see docs/errors.md.
-        driver_result: the driver's own code (CUresult) when it refused, else 0.
-        tenant: whose limit it was; "" when no limit was hit.
-        limit: which limit: a key of the spec (``"memory"``, ``"guarantee"``) or ``"device"``.
+        driver_result: the driver's own code (CUresult) if the driver refused, else 0.
+        tenant: the tenant that reached its limit; "" when no limit was reached.
+        limit: the limit that was reached: a key of the spec (``"memory"``, ``"guarantee"``) or ``"device"``.
         asked, left, total: in the limit's unit: bytes; shares in parts per million.
     """
 
@@ -57,15 +57,15 @@ class GpuShareError(Exception):
 
 
 class InvalidArgumentError(GpuShareError, ValueError):
-    """A field out of its range; the message names it and says what is allowed."""
+    """A field is out of its range. The message names it and says what is allowed."""
 
 
 class OutOfRangeError(GpuShareError, ValueError):
-    """Beyond what there is."""
+    """The request exceeds what exists."""
 
 
 class NotFoundError(GpuShareError, LookupError):
-    """No such GPU, kernel, label or pointer; the message lists what there is."""
+    """There is no such GPU, kernel, label or pointer. The message lists what exists."""
 
 
 class AlreadyExistsError(GpuShareError, ValueError):
@@ -73,16 +73,16 @@ class AlreadyExistsError(GpuShareError, ValueError):
 
 
 class ResourceExhaustedError(GpuShareError):
-    """A limit is reached: `limit` says which. Raised as such for what cannot be promised any more, for
-    instance guarantees of more than the device."""
+    """A limit is reached; `limit` says which. Raised as this class when something cannot be promised any more, for
+    instance guarantees beyond the whole device."""
 
 
 class QuotaExceededError(ResourceExhaustedError, MemoryError):
-    """More memory than the quota, or than the device can still promise: `asked`, `left` and `total` are bytes."""
+    """More memory was requested than the quota, or the device, has left. `asked`, `left` and `total` are bytes."""
 
 
 class DeviceOutOfMemoryError(ResourceExhaustedError, MemoryError):
-    """Within the quota, but the device itself is full."""
+    """The request is within the quota, but the device itself is full."""
 
 
 class DeadlineExceededError(GpuShareError, TimeoutError):
@@ -90,11 +90,12 @@ class DeadlineExceededError(GpuShareError, TimeoutError):
 
 
 class CancelledError(GpuShareError, RuntimeError):
-    """The virtual device went away while the call waited."""
+    """The virtual device was closed while the call waited."""
 
 
 class FailedPreconditionError(GpuShareError, RuntimeError):
-    """Not in this state: a nested lease of another tenant, a call that is illegal while capturing."""
+    """The operation is not possible in this state: a nested lease of another tenant, or a call that is illegal during a
+    capture."""
 
 
 class ClosedError(GpuShareError, ValueError):
@@ -102,8 +103,8 @@ class ClosedError(GpuShareError, ValueError):
 
 
 class ForkedError(GpuShareError, RuntimeError):
-    """The object belongs to the process that this one was forked from. CUDA does not survive a fork:
-    start processes with `multiprocessing`'s "spawn" or "forkserver" method."""
+    """The object belongs to the process from which this one was forked. CUDA does not survive a fork: start processes
+    with `multiprocessing`'s "spawn" or "forkserver" method."""
 
 
 class PermissionDeniedError(GpuShareError, PermissionError):
@@ -111,22 +112,24 @@ class PermissionDeniedError(GpuShareError, PermissionError):
 
 
 class UnimplementedError(GpuShareError, NotImplementedError):
-    """Valid, and not offered yet; the message names it."""
+    """The request is valid but not implemented yet. The message names it."""
 
 
 class UnavailableError(GpuShareError, ConnectionError):
-    """No driver, no usable GPU, or the device is in exclusive use; the message says how to get the simulated GPU."""
+    """There is no driver or no usable GPU, or the device is in exclusive use. The message says how to get the simulated
+    GPU."""
 
 
 class AbortedError(GpuShareError, RuntimeError):
-    """The GPU's context is lost (illegal address, failed kernel): all tenants of this process start over in a new one."""
+    """The GPU's context is lost (illegal address, failed kernel). All tenants of this process must start over in a new
+    one."""
 
 
 class InternalError(GpuShareError, RuntimeError):
     """A fault of gpushare, of the driver or of the device; see `driver_result`."""
 
 
-# By canonical code; what the extension raises.
+# By canonical code; the extension raises these.
 _BY_CODE: dict[str, type[GpuShareError]] = {
     "CANCELLED": CancelledError,
     "INVALID_ARGUMENT": InvalidArgumentError,
@@ -145,7 +148,7 @@ _BY_CODE: dict[str, type[GpuShareError]] = {
 
 def _make(message: str, code: str, driver_result: int, tenant: str, limit: str, asked: int, left: int,
           total: int) -> GpuShareError:
-    """The exception for a failed call of the library."""
+    """Makes the exception for a failed call of the library."""
     cls = _BY_CODE.get(code, InternalError)
     if cls is ResourceExhaustedError:
         if driver_result != 0 or limit == "device":

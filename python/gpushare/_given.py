@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that have to be gpushare's own objects, bools, whole numbers or durations: refused by name at the call, not
-somewhere behind it."""
+"""Checks arguments that must be gpushare's own objects, bools, whole numbers or durations. Invalid ones are refused by
+name at the call and not somewhere later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Duration = Union[float, str, datetime.timedelta]
 
 
 def given(value: Any, cls: type[T], field: str) -> T:
-    """`value`; raises TypeError, "device: str given, gpushare.VirtualDevice wanted", when it is no `cls`."""
+    """Returns `value`. Raises TypeError, "device: str given, gpushare.VirtualDevice wanted", if it is not a `cls`."""
     if not isinstance(value, cls):
         name = cls.__name__ if cls.__module__ == "builtins" else f"gpushare.{cls.__name__}"
         raise TypeError(f"{field}: {type(value).__name__} given, {name} wanted")
@@ -25,18 +25,18 @@ def given(value: Any, cls: type[T], field: str) -> T:
 
 
 def whole(value: Any, field: str) -> int:
-    """`value` as an int, also of numpy's; raises TypeError for what is none, and for a bool."""
+    """Returns `value` as an int; accepts numpy's integers. Raises TypeError for anything else, including a bool."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{field}: {type(value).__name__} given, int wanted")
     return operator.index(value)
 
 
 def duration(value: Duration, field: str, *, most: float | None = None) -> float:
-    """`value` in seconds; with `most` it has to be above 0 and at most that.
+    """Returns `value` in seconds. With `most`, it must be above 0 and at most that.
 
     Raises:
         TypeError: neither a number nor a timedelta nor text.
-        InvalidArgumentError (ValueError): below 0, no number, text without a unit, or out of the range.
+        InvalidArgumentError (ValueError): negative, not a number, text without a unit, or out of the range.
     """
     seconds = _duration(value, field)
     if most is not None and not 0 < seconds <= most:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A progress bar where tqdm is installed and a person watches; else nothing."""
+"""A progress bar, if tqdm is installed and the output is a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Progress:
     """with Progress(10.0, "recording", unit="s") as progress: progress.update(0.1)"""
 
     def __init__(self, total: float, what: str, *, unit: str, show: bool | None = None) -> None:
-        """`show`: None: if standard error is a terminal."""
+        """`show`: whether to show the bar; None: only if standard error is a terminal."""
         self._bar: Any = None
         if show is None:
             show = sys.stderr is not None and sys.stderr.isatty()

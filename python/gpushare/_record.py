@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots taken again and again, for gpushare.plot and for tables.
+"""Records a series of snapshots, for gpushare.plot and for tables.
 
     with gpushare.record(gpu, every="100ms") as recorder:
         serve()
@@ -26,8 +26,9 @@ _LONGEST = 10.0  # seconds
 class Recorder(Turns):
     """Snapshots over time; made by `record()`.
 
-    ``with`` takes them on a thread of the runtime's clock, the last one at its end; `run()` in the calling
-    one; `take()` takes one now. What goes wrong on the thread ends it and is raised at the end of the block. Thread-safe.
+    ``with`` takes them on a thread of the runtime's clock, and a last one at the end of the block. `run()` takes them
+    in the calling thread, and `take()` takes one now. An error on the thread ends it and is raised at the end of the
+    block. Thread-safe.
     """
 
     _kind = "recorder"
@@ -45,7 +46,7 @@ class Recorder(Turns):
 
     @property
     def snapshots(self) -> list[Snapshot]:
-        """What was taken so far, the oldest first."""
+        """The snapshots taken so far, oldest first."""
         return list(self._taken)
 
     def take(self) -> Snapshot:
@@ -57,25 +58,25 @@ class Recorder(Turns):
         return snapshot
 
     def between(self) -> list[Snapshot]:
-        """What happened between each snapshot and the one before."""
+        """The differences between each snapshot and the previous one."""
         taken = self.snapshots
         return [after - before for before, after in zip(taken, taken[1:])]  # noqa: B905
 
     def _turns(self, until: float | None = None) -> Iterator[float]:
-        """Takes a snapshot at each turn; yields what time has passed since the last."""
+        """Takes a snapshot at each turn. Yields the time that has passed since the last one."""
         last = next_time = self._runtime.now()
         self.take()
         while not self._stopping.is_set() and (until is None or until - last >= LEAST):
             next_time = self._turn_after(next_time, self.every)
             self._sleep_until(next_time if until is None else min(next_time, until))
-            self.take()  # also the last one, when it is stopped
+            self.take()  # and a last one when it is stopped
             now = self._runtime.now()
             yield now - last
             last = now
 
     def run(self, seconds: Duration, *, progress: bool | None = None) -> Recorder:
-        """Records for so long, in the calling thread: seconds, a timedelta or text. `progress`: a bar on standard
-        error; None: if that is a terminal. It needs tqdm; without there is none."""
+        """Records in the calling thread for `seconds`: a number, a timedelta or text. `progress`: whether to show a
+        progress bar on standard error; None: only if that is a terminal. The bar needs tqdm; without it there is none."""
         length = duration(seconds, "seconds")
         self._begin()
         with Progress(length, "recording", unit="s", show=progress) as bar:
@@ -98,12 +99,12 @@ class Recorder(Turns):
 
 
 def record(of: Gpu | Runtime, every: Duration = "100ms", *, keep: int = 36_000) -> Recorder:
-    """A Recorder of the virtual devices of a GPU, or of all GPUs of a runtime.
+    """Returns a Recorder of the virtual devices of one GPU, or of all GPUs of a runtime.
 
     Args:
         of: the GPU or the runtime.
-        every: time between two snapshots, on the runtime's clock: seconds, a timedelta or text; to 10 s. One
+        every: time between two snapshots on the runtime's clock: seconds, a timedelta or text; at most 10 s. A snapshot
             takes some microseconds per virtual device.
-        keep: how many snapshots, the latest; 36000 are an hour of ten a second.
+        keep: how many of the latest snapshots to keep; 36000 are one hour at ten per second.
     """
     return Recorder(of, every, keep)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How objects show themselves: one line for `repr()`, a table for notebooks.
+"""How objects are displayed: one line for `repr()`, a table for notebooks.
 
-The table needs nothing from outside. It takes colours from the page around it, so that it can be read on dark
-pages, and shows names as text whatever they contain.
+The table loads nothing from elsewhere. It uses the colours of the page around it, so that it is readable on dark pages,
+and escapes names, so that they are shown as text whatever they contain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from . import _core
     from .snapshot import Snapshot, VirtualDeviceStats
 
-_MOST = 6  # devices that one line names
+_MOST = 6  # devices named in one line
 
 
 def amount(nbytes: float) -> str:
@@ -72,7 +72,7 @@ def virtual_device_line(device: _core.VirtualDevice) -> str:
     where = f"<gpushare.VirtualDevice of {device.tenant_name!r} on GPU {device.gpu.ordinal}"
     try:
         stats = device.stats()
-    except GpuShareError:  # a repr() does not raise
+    except GpuShareError:  # a repr() must not raise
         return where + ">"
     suspended = ", suspended" if stats.suspended else ""
     return (f"{where}: {_memory(stats)}, {stats.priority}, weight {stats.weight:g}, "
@@ -98,7 +98,7 @@ _NAME = "padding:2px 10px;border:0;text-align:left;white-space:nowrap"
 
 
 def _text(text: str) -> str:
-    # <bdi>: a name that turns the direction of writing turns no more than itself.
+    # <bdi> isolates a name that changes the direction of writing.
     return f"<bdi>{html.escape(text)}</bdi>"
 
 
@@ -122,7 +122,7 @@ def _row(stats: VirtualDeviceStats) -> str:
 
 
 def table(title: str, devices: Iterable[VirtualDeviceStats]) -> str:
-    """`title` is HTML."""
+    """Returns an HTML table. `title` is HTML."""
     heads = ["GPU", "memory", "peak", "refused", "priority", "weight", "guarantee", "cap", "launches", "device time",
              "waits", "held", "p99 of waits"]
     rows = "".join(map(_row, devices))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened when: waits, leases, device time, memory, from the GPUs' flight recorders.
+"""Records when things happened: waits, leases, device time and memory, from the GPUs' flight recorders.
 
     with gpushare.trace("out.json"):        # open it at ui.perfetto.dev, or in chrome://tracing
         serve()
@@ -24,21 +24,21 @@ _AT_ONCE = 4096
 
 
 class TraceEvent(NamedTuple):
-    """One event of a trace. Times in seconds of the runtime's clock, sizes in bytes."""
+    """One event of a trace. Times are in seconds on the runtime's clock, sizes in bytes."""
 
     kind: str  # "wait", "lease", "device", "copy_wait", "memory", "denied", "suspend"
     tenant: str
     gpu: int  # ordinal
     begin: float
     end: float  # equal to begin for "memory", "denied" and "suspend"
-    value: float  # device time asked for, hinted, charged in s; bytes copied, held, asked; 1: suspended
+    value: float  # device time requested, hinted or charged in s; bytes copied, held or requested; 1: suspended
     other: int  # "memory": the limit; "denied": what was left; "copy_wait": 0 to the device, 1 from it
-    commands: int  # of "device": kernels, graphs, leases
-    gave_up: bool  # a wait that ended without a turn
-    for_lease: bool  # a wait for a lease; device time of one
-    exclusive: bool  # a lease
-    overrun: bool  # a lease that was held longer than its maximum
-    overdue: bool  # device time charged before the work has ended
+    commands: int  # for "device": kernels, graphs, leases
+    gave_up: bool  # the wait ended without a turn
+    for_lease: bool  # a wait for a lease, or device time of a lease
+    exclusive: bool  # an exclusive lease
+    overrun: bool  # the lease was held longer than its maximum
+    overdue: bool  # device time charged before the work had ended
     device_full: bool  # refused by the driver, not by the quota
 
     @property
@@ -47,7 +47,7 @@ class TraceEvent(NamedTuple):
 
 
 class Trace(Block):
-    """A recording; made by `gpushare.trace()`. A context manager: it records within the block."""
+    """A recording, made by `gpushare.trace()`. A context manager that records within the block."""
 
     def __init__(self, path: str | os.PathLike[str] | None, of: _core.Runtime | _core.Gpu | None, capacity: int) -> None:
         if of is not None and not isinstance(of, (_core.Runtime, _core.Gpu)):
@@ -59,7 +59,7 @@ class Trace(Block):
         self._events: list[TraceEvent] = []
 
     def start(self) -> None:
-        """Begins to record. Raises AlreadyExistsError (ValueError) while another trace of the runtime does."""
+        """Starts recording. Raises AlreadyExistsError (ValueError) while another trace of the runtime is recording."""
         runtime = self._of.runtime if isinstance(self._of, _core.Gpu) else self._of
         if runtime is None:
             runtimes = _core._runtimes()
@@ -69,11 +69,11 @@ class Trace(Block):
                     ("open one before" if not runtimes else "say which: trace(..., of=runtime)"),
                     code="FAILED_PRECONDITION")
             runtime = runtimes[0]
-        core = _core.Trace(runtime, self._capacity)  # before the file: if it is refused, that stays as it is
+        core = _core.Trace(runtime, self._capacity)  # before opening the file: if this is refused, the file is unchanged
         if self.path is not None:
             try:
                 with open(self.path, "w", encoding="utf-8"):
-                    pass  # what cannot be written is better known before than after
+                    pass  # reports a file that cannot be written now rather than at the end
             except BaseException:
                 core.close()
                 raise
@@ -81,19 +81,19 @@ class Trace(Block):
         self._events = []
 
     def stop(self) -> None:
-        """Ends it, and writes the file if there is one."""
+        """Stops recording, and writes the file if there is one."""
         core = self._recording()
         core.stop()
         if self.path is not None:
-            core.write(self.path)  # which takes the events
+            core.write(self.path)  # this takes the events out
 
     @property
     def events(self) -> list[TraceEvent]:
-        """What was recorded so far, of one GPU after the other, in the order in which it ended.
+        """The events recorded so far, one GPU after the other, in the order of their ends.
 
         Raises:
-            FailedPreconditionError (RuntimeError): of a trace with a path, whose events are in that file alone; of one
-                that was not started.
+            FailedPreconditionError (RuntimeError): the trace has a path, so its events are only in that file; or the
+                trace was not started.
         """
         core = self._recording()
         if self.path is not None:
@@ -106,7 +106,7 @@ class Trace(Block):
 
     @property
     def lost(self) -> int:
-        """How many events were overwritten: more `capacity` keeps more."""
+        """How many events were overwritten. A larger `capacity` keeps more."""
         return self._recording().lost
 
     def _recording(self) -> _core.Trace:
@@ -128,10 +128,10 @@ def trace(path: str | os.PathLike[str] | None = None, *, of: Union[_core.Runtime
     """Records what the GPUs do within a ``with`` block.
 
     Args:
-        path: the file to write at the end, also when the block raises; the events are then in it alone.
-            None: none, `Trace.events` has them.
-        of: the runtime, or a GPU of it; None: the one that is open. All its GPUs are recorded.
-        capacity: events kept for each GPU, the latest; 128 bytes each, at most 4194304.
+        path: the file to write at the end, even if the block raises; then the events are only in the file. None: no
+            file; `Trace.events` has the events.
+        of: the runtime, or one of its GPUs; None: the open runtime. All GPUs of the runtime are recorded.
+        capacity: the number of events to keep for each GPU, the latest ones; 128 bytes each, at most 4194304.
 
     Raises:
         OSError: the file cannot be written.

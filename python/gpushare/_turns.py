@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is begun and ended by a ``with`` block, and work that takes turns on a thread of a runtime's clock."""
+"""Objects that a ``with`` block starts and stops, and work that runs periodically on a thread of a runtime's clock."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, ClassVar, TypeVar
 
 from ._core import Runtime
 
-Self = TypeVar("Self", bound="Block")  # typing has one from Python 3.11
+Self = TypeVar("Self", bound="Block")  # in typing from Python 3.11
 
-# Seconds. Less may round to a sleep of nothing, and virtual time would stand still.
+# Seconds. A shorter sleep may be rounded to nothing, and then virtual time would stand still.
 LEAST = 1e-6
-_SLICE = 0.05  # so that stop() does not take a whole turn
+_SLICE = 0.05  # so that stop() does not have to wait for a whole period
 
 
 class Block:
-    """``with`` starts and stops it."""
+    """``with`` starts and stops the object."""
 
     def start(self) -> None:
         raise NotImplementedError
@@ -34,12 +34,13 @@ class Block:
         try:
             self.stop()
         except Exception:
-            if error is None:  # else that one tells more
+            if error is None:  # otherwise the block's own error is more informative
                 raise
 
 
 class Turns(Block):
-    """A thread, from `start()` to `stop()`, that runs `_work()`; what that raises ends it and is raised by `stop()`."""
+    """A thread that runs `_work()` from `start()` to `stop()`. An exception in `_work()` ends the thread and is raised
+    by `stop()`."""
 
     _kind: ClassVar[str]
 
@@ -50,14 +51,14 @@ class Turns(Block):
         self._error: BaseException | None = None
 
     def _prepare(self) -> None:
-        """Before the thread starts."""
+        """Called before the thread starts."""
 
     def _work(self) -> None:
-        """On the thread; returns once `_stopping` is set."""
+        """Runs on the thread; returns once `_stopping` is set."""
         raise NotImplementedError
 
     def _sleep_until(self, end: float) -> bool:
-        """False when it was stopped meanwhile."""
+        """False if it was stopped meanwhile."""
         while not self._stopping.is_set():
             left = end - self._runtime.now()
             if left < LEAST:
@@ -66,8 +67,8 @@ class Turns(Block):
         return False
 
     def _turn_after(self, turn: float, every: float) -> float:
-        """When the next turn is. Those for which it was too late are left out: made up for in a burst they would tell of
-        moments, not of times."""
+        """When the next turn is. Missed turns are skipped: making up for them in a burst would measure moments instead
+        of intervals."""
         now = self._runtime.now()
         return turn + every if turn + every > now else now + every
 
@@ -89,7 +90,7 @@ class Turns(Block):
         self._thread = self._runtime.start_thread(self._run, name=self._kind)
 
     def stop(self) -> None:
-        """Ends it, after the turn that is under way, and raises what went wrong on the thread."""
+        """Stops after the current turn, and raises the thread's error, if any."""
         thread, self._thread = self._thread, None
         if thread is None:
             return

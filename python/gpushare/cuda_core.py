@@ -9,9 +9,9 @@
     gpu.memory_resource = VirtualDeviceMemoryResource(device)
     buffer = gpu.allocate(1 << 20, stream=stream)        # within the quota, else QuotaExceededError (MemoryError)
 
-Streams need no adapter: ``gpu.create_stream(gpushare_stream)`` makes one of cuda.core that keeps gpushare's alive, and
-``device.stream(core_stream)`` adopts one of cuda.core's. What cuda.core launches is held and charged when a lease of
-the virtual device covers the stream.
+Streams need no adapter: ``gpu.create_stream(gpushare_stream)`` makes a stream of cuda.core that keeps gpushare's alive,
+and ``device.stream(core_stream)`` adopts a stream of cuda.core. Launches of cuda.core are held and charged when a lease
+of the virtual device covers the stream.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ __all__ = ["VirtualDeviceMemoryResource", "as_core_buffer"]
 class VirtualDeviceMemoryResource(MemoryResource):  # type: ignore[misc, unused-ignore]  # untyped where it is missing
     """Allocates device memory within the quota of `device`.
 
-    Not ordered by streams: memory can be used at once, and is freed when the stream that `Buffer.close()` names (else
-    the one it was allocated with) has done its work; that waits. Buffers keep the resource alive, and the share with
-    it; they outlive `device.close()`. May be used by any thread.
+    Not ordered by streams: memory can be used at once. It is freed when the stream that `Buffer.close()` names, or else
+    the stream that it was allocated with, has done its work; freeing waits for that. Buffers keep the resource and its
+    share alive, and outlive `device.close()`. May be used by any thread.
 
     Args:
-        device: whose quota; the number that consumers see is the physical GPU's.
-        allocator: one of its allocators, as ``device.allocator(reclaim=...)`` makes; None: `device` itself.
+        device: the virtual device with the quota. Consumers see the number of the physical GPU.
+        allocator: one of its allocators, as made by ``device.allocator(reclaim=...)``; None: `device` itself.
 
     Raises:
-        TypeError: not a VirtualDevice, not an Allocator. ValueError: an allocator of another virtual device.
+        TypeError: not a VirtualDevice, or not an Allocator. ValueError: an allocator of another virtual device.
         ClosedError (ValueError): the virtual device has been closed.
     """
 
     def __init__(self, device: VirtualDevice, allocator: Allocator | None = None) -> None:
-        given(device, VirtualDevice, "device").memory  # refuses a closed one
+        given(device, VirtualDevice, "device").memory  # raises if it is closed
         if allocator is not None and given(allocator, Allocator, "allocator").virtual_device is not device:
             raise ValueError("allocator: it is one of another virtual device")
         self._device = device
@@ -63,10 +63,10 @@ class VirtualDeviceMemoryResource(MemoryResource):  # type: ignore[misc, unused-
         self._live: dict[int, Buffer] = {}
 
     def allocate(self, size: int, *, stream: Any) -> Any:
-        """A cuda.core Buffer of `size` bytes; `stream` is the one whose work its end waits for.
+        """Returns a cuda.core Buffer of `size` bytes. Freeing it waits for the work of `stream`.
 
         Args:
-            stream: of cuda.core, or anything else with ``__cuda_stream__``.
+            stream: a stream of cuda.core, or any object with ``__cuda_stream__``.
 
         Raises:
             QuotaExceededError, DeviceOutOfMemoryError (both MemoryError): over the quota; the device is full.
@@ -85,11 +85,11 @@ class VirtualDeviceMemoryResource(MemoryResource):  # type: ignore[misc, unused-
             raise
 
     def deallocate(self, ptr: Any, size: int, *, stream: Any) -> None:
-        """Called by a Buffer at its end: frees what `allocate()` gave, once `stream` has done its work."""
+        """Called when a Buffer is closed: frees memory from `allocate()` once `stream` has done its work."""
         memory = self._live.pop(int(ptr), None)
         if memory is None:
             return
-        # A stream that is gone, or a lost context, must not keep the memory; the driver's free waits by itself.
+        # A destroyed stream or a lost context must not keep the memory allocated; the driver's free waits by itself.
         with contextlib.suppress(Exception):
             if stream is not None and not memory.closed:
                 _core_stream(self.device_id, stream).sync()
@@ -97,7 +97,7 @@ class VirtualDeviceMemoryResource(MemoryResource):  # type: ignore[misc, unused-
 
     @property
     def virtual_device(self) -> VirtualDevice:
-        """Whose quota it is."""
+        """The virtual device with the quota."""
         return self._device
 
     @property
@@ -131,5 +131,5 @@ def _core_stream(ordinal: int, stream: Any) -> Any:
 
 
 def as_core_buffer(buffer: Buffer) -> Any:
-    """`buffer`, a gpushare.Buffer, as a Buffer of cuda.core: the same memory, kept alive by either."""
+    """Returns `buffer`, a gpushare.Buffer, as a Buffer of cuda.core. Both share the memory, and each keeps it alive."""
     return CoreBuffer.from_handle(given(buffer, Buffer, "buffer").ptr, buffer.nbytes, owner=buffer)

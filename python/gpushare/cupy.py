@@ -9,12 +9,11 @@
 
     cupy.cuda.set_allocator(gpushare.cupy.allocator(device))     # or: the whole process's memory
 
-Over the quota it is cupy.cuda.memory.OutOfMemoryError, a MemoryError. Freed arrays stay in a pool of CuPy's, one for
-each virtual device, and charged; an allocation that does not fit empties it first, and so does `free_all_blocks()`. A
-virtual device that is closed leaves its pool until the next call of this module; `free_all_blocks(device)`, before or
-after, gives it back at once.
-Memory of CuPy's pinned pool is not charged; `cupy.cuda.malloc_managed`, `malloc_async` and arrays made outside of the
-block pass gpushare by.
+Beyond the quota CuPy raises cupy.cuda.memory.OutOfMemoryError, a MemoryError. Freed arrays stay in a CuPy pool, one per
+virtual device, and stay charged. An allocation that does not fit empties the pool first, and so does
+`free_all_blocks()`. The pool of a virtual device that is closed stays until the next call of this module;
+`free_all_blocks(device)`, before or after closing, releases it at once. Memory of CuPy's pinned pool is not charged.
+`cupy.cuda.malloc_managed`, `malloc_async` and arrays made outside the block bypass gpushare.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ except ImportError as error:
 
 __all__ = ["VirtualDeviceAllocator", "allocator", "free_all_blocks", "stream", "tenant"]
 
-_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation: on this alone a pool of CuPy frees its blocks and tries again
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation: only for this error does a CuPy pool free its blocks and retry
 
 
 class _Blocks:
-    """Memory as the driver gives it; apart from the pool, so that no cycle keeps memory until a collection."""
+    """Allocates from the driver. Separate from the pool, so that no reference cycle keeps memory until a collection."""
 
     def __init__(self, device: VirtualDevice) -> None:
         source = device.allocator()
@@ -51,16 +50,16 @@ class _Blocks:
 
     def __call__(self, size: int) -> Any:
         pointer = self._functions.malloc(size)
-        if size > 0 and pointer.ptr == 0:  # CuPy itself takes the null pointer for memory
+        if size > 0 and pointer.ptr == 0:  # CuPy itself accepts a null pointer as memory
             raise CUDARuntimeError(_OUT_OF_MEMORY)
         return pointer
 
 
 class VirtualDeviceAllocator:
-    """What cupy.cuda.set_allocator() takes: a function of bytes, within the quota of `device`.
+    """An allocator for cupy.cuda.set_allocator(): a function of bytes, within the quota of `device`.
 
-    Made by `allocator()`, one for each virtual device, since a pool must live as long as the arrays that came out of
-    it. May be called by any thread.
+    Made by `allocator()`. There is one for each virtual device, since a pool must live as long as the arrays allocated
+    from it. May be called by any thread.
     """
 
     def __init__(self, device: VirtualDevice, pooled: bool) -> None:
@@ -71,42 +70,42 @@ class VirtualDeviceAllocator:
         self._stream: Stream | None = None
 
     def __call__(self, size: int) -> Any:
-        """A cupy.cuda.MemoryPointer.
+        """Returns a cupy.cuda.MemoryPointer.
 
         Raises:
             OutOfMemoryError (MemoryError): over the quota, or the device is full.
-            RuntimeError: another GPU is CuPy's current one.
+            RuntimeError: CuPy's current GPU is another one.
             ClosedError (ValueError): the virtual device has been closed.
         """
         current = cupy.cuda.Device().id
         if current != self._ordinal:
             raise RuntimeError(f"this memory is of GPU {self._ordinal}, and CuPy's current one is GPU {current}: "
                                f"allocate within 'with cupy.cuda.Device({self._ordinal}):'")
-        self._device.memory  # refuses a closed one
+        self._device.memory  # raises if it is closed
         try:
             return self._blocks(size) if self._pool is None else self._pool.malloc(size)
         except (CUDARuntimeError, _memory.OutOfMemoryError) as error:
             if isinstance(error, CUDARuntimeError) and error.status != _OUT_OF_MEMORY:
                 raise
             free, total = self._device.memory
-            # With the quota for a limit, unless it is the device that is full.
+            # Reports the quota as the limit, unless the device itself is full.
             raise _memory.OutOfMemoryError(size, total - free, total if size > free else 0) from error
 
     def free_all_blocks(self) -> None:
-        """Gives back what the pool keeps of freed arrays."""
+        """Returns the memory of freed arrays that the pool keeps."""
         if self._pool is not None:
             with cupy.cuda.Device(self._ordinal):
                 self._pool.free_all_blocks()
 
     def stream(self) -> Stream:
-        """The stream of `tenant()`; always the same, since a pool hands a block back to its stream alone."""
+        """The stream of `tenant()`. It is always the same one, since a pool reuses a block only on its own stream."""
         with _lock:
             if self._stream is None or self._stream.closed:
                 self._stream = self._device.stream()
             return self._stream
 
     def used_bytes(self) -> int:
-        """Bytes of arrays that live, as the pool rounds them."""
+        """Bytes of live arrays, rounded as the pool does."""
         if self._pool is None:
             return 0
         with cupy.cuda.Device(self._ordinal):
@@ -118,7 +117,7 @@ _allocators: dict[tuple[VirtualDevice, bool], VirtualDeviceAllocator] = {}
 
 
 def _renew_lock() -> None:
-    """In a forked child: a thread that the child does not have may have held it."""
+    """For a forked child: a thread that does not exist in the child may have held the lock."""
     global _lock
     _lock = threading.RLock()
 
@@ -130,15 +129,15 @@ def allocator(device: VirtualDevice, *, pooled: bool = True) -> VirtualDeviceAll
     """The allocator of `device` for cupy.cuda.set_allocator() and cupy.cuda.using_allocator().
 
     Args:
-        pooled: keep freed memory in a pool of CuPy's, as CuPy does by default. Without one every array is an
-            allocation of the driver's, and its end waits for the device.
+        pooled: keep freed memory in a CuPy pool, as CuPy does by default. Without a pool, every array is an allocation
+            from the driver, and freeing it waits for the device.
 
     Raises:
         TypeError: not a VirtualDevice.
         ClosedError (ValueError): the virtual device has been closed.
     """
     _let_go_of_closed()
-    given(device, VirtualDevice, "device").memory  # refuses a closed one
+    given(device, VirtualDevice, "device").memory  # raises if it is closed
     with _lock:
         key = device, pooled
         if key not in _allocators:
@@ -147,8 +146,8 @@ def allocator(device: VirtualDevice, *, pooled: bool = True) -> VirtualDeviceAll
 
 
 def free_all_blocks(device: VirtualDevice) -> None:
-    """Gives back to the quota what the pool of `device` keeps of freed arrays; also once `device` is closed, when it
-    may forget the pool."""
+    """Returns to the quota the memory of freed arrays in the pool of `device`. Also works when `device` is closed; then
+    the pool is dropped if no array in it is left."""
     with _lock:
         one = _allocators.get((given(device, VirtualDevice, "device"), True))
     if one is not None:
@@ -157,7 +156,7 @@ def free_all_blocks(device: VirtualDevice) -> None:
 
 
 def _let_go_of_closed() -> None:
-    """Frees what pools of closed virtual devices keep, and forgets those of which no array lives."""
+    """Frees what the pools of closed virtual devices keep, and drops the pools without live arrays."""
     with _lock:
         closed = [(key, one) for key, one in _allocators.items() if key[0].closed]
         for key, one in closed:
@@ -167,9 +166,9 @@ def _let_go_of_closed() -> None:
 
 
 def stream(source: Stream) -> Any:
-    """`source`, a gpushare.Stream, as a stream of CuPy, which keeps it alive.
+    """Returns `source`, a gpushare.Stream, as a CuPy stream that keeps it alive.
 
-    The other way, ``device.stream(cupy_stream)`` adopts one of CuPy's.
+    In the other direction, ``device.stream(cupy_stream)`` adopts a CuPy stream.
     """
     given(source, Stream, "source")
     if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
@@ -182,18 +181,19 @@ def stream(source: Stream) -> Any:
 @contextlib.contextmanager
 def tenant(device: VirtualDevice, *, on: Stream | None = None, lease: bool = True, pooled: bool = True,
            **options: Any) -> Iterator[Stream]:
-    """Within the block, on this thread, CuPy works for `device`: its GPU is current, arrays are allocated within its
-    quota, and kernels go to its stream, under a lease. The block is a `gpushare.tenant_scope`, too. Gives that stream.
+    """Makes CuPy work for `device` within the block, on this thread: its GPU is current, arrays are allocated within
+    its quota, and kernels run on its stream under a lease. The block is also a `gpushare.tenant_scope`. Yields the
+    stream.
 
-    One block is one turn on the GPU: put a batch into it, not a program. With ``lease=False`` nothing is held: memory
-    and stream only, and leases where the program wants them (``with device.lease(streams=[stream]):``). Arrays may go
-    into the block and outlive it: its stream waits for what the current stream was given before, and that one for the
-    block's. It belongs to the thread: no ``await`` inside.
+    One block is one turn on the GPU, so put a batch into it, not a whole program. With ``lease=False`` there is only
+    memory and stream; the program takes leases where it wants them (``with device.lease(streams=[stream]):``). Arrays
+    can be passed into the block and out of it: its stream waits for the earlier work of the current stream, and
+    afterwards that stream waits for the block's. The block belongs to the thread: no ``await`` inside.
 
     Args:
-        on: the stream; None: one that the virtual device has for this.
-        lease: whether kernels are covered by a lease, acquired before the block.
-        pooled: as of `allocator()`.
+        on: the stream; None: one that the virtual device keeps for this.
+        lease: whether a lease, acquired before the block, covers the kernels.
+        pooled: as in `allocator()`.
         options: hint, maximum, exclusive, timeout of the lease.
 
     Raises:
@@ -209,7 +209,7 @@ def tenant(device: VirtualDevice, *, on: Stream | None = None, lease: bool = Tru
         block.enter_context(cupy.cuda.Device(device.gpu.ordinal))
         used = memory.stream() if on is None else on
         inside, outside = stream(used), cupy.cuda.get_current_stream()
-        # gpushare's streams are not ordered with the default stream by themselves.
+        # gpushare's streams are not implicitly ordered with the default stream.
         _follow(inside, outside)
         block.callback(_follow, outside, inside)
         if lease:
@@ -222,7 +222,7 @@ def tenant(device: VirtualDevice, *, on: Stream | None = None, lease: bool = Tru
 
 
 def _follow(later: Any, earlier: Any) -> None:
-    """What `later` is given from now on waits for what `earlier` has been given."""
+    """Makes later work of `later` wait for the work that `earlier` has been given."""
     event = cupy.cuda.Event(disable_timing=True)
     earlier.record(event)
     later.wait_event(event)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment of a JAX process (jaxlib 0.4.35 or newer) that keeps to a share's memory.
+"""The environment with which a JAX process (jaxlib 0.4.35 or newer) keeps within a share's memory.
 
     import subprocess, sys
     import gpushare.jax
@@ -9,9 +9,9 @@
     gpushare.jax.apply("memory=25%")         # or: this process, before its first use of JAX
     import jax
 
-JAX has no hook for an allocator, so this is the limit of JAX's own: XLA takes that part of the GPU and no more, at
-once or as it needs it. It does not count CUDA's context and modules, and JAX's kernels run as the driver lets them.
-`env()` needs neither JAX nor a GPU to be there.
+JAX has no hook for an allocator, so this uses JAX's own limit: XLA takes that fraction of the GPU and no more, either
+at once or as needed. The limit does not include CUDA's context and modules, and JAX's kernels are not scheduled.
+`env()` requires neither JAX nor a GPU.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ __all__ = ["apply", "env"]
 
 _FLOOR = (0, 4, 35)
 _NEEDED = "gpushare.jax needs jaxlib 0.4.35 or newer: pip install 'jax[cuda12]>=0.4.35'"
-_STEPS = 1_000_000  # the fraction is given in millionths: steps of 141 KB on a GPU of 141 GB
+_STEPS = 1_000_000  # the fraction is in millionths: steps of 141 KB on a GPU of 141 GB
 _BOUNDED = ("bfc", "default")
 
 
 def env(share: VirtualDevice | VirtualDeviceSpec | str, *, gpu: Gpu | None = None, preallocate: bool = True,
         allocator: str = "bfc") -> dict[str, str]:
-    """Variables for the process of `share`, to be added to its environment.
+    """Returns environment variables to add for the process of `share`.
 
     Args:
-        share: a VirtualDevice; or a spec ("memory=8GiB"), for which `gpu` says of how much.
-        gpu: the GPU of a spec. Not needed when the spec gives memory as a part: "memory=25%".
-        preallocate: whether JAX takes it all at its first use; False: as it needs it, up to the same limit.
-        allocator: of XLA: "bfc" or "default". The others ("platform", "cuda_async", "vmm") know no limit.
+        share: a VirtualDevice, or a spec ("memory=8GiB"), which may need `gpu`.
+        gpu: the GPU to which a spec refers. Not needed if the spec gives memory as a fraction: "memory=25%".
+        preallocate: whether JAX takes all of it at its first use; False: as needed, up to the same limit.
+        allocator: XLA's: "bfc" or "default". The others ("platform", "cuda_async", "vmm") have no limit.
 
     Raises:
-        ValueError: the spec gives no memory, or one below a millionth of the GPU; another allocator.
-        TypeError: bytes, and no `gpu`; an argument of another type.
+        ValueError: the spec has no memory, or less than a millionth of the GPU; another allocator.
+        TypeError: the spec is in bytes and there is no `gpu`; an argument of another type.
     """
     given(preallocate, bool, "preallocate")
     if gpu is not None:
@@ -61,12 +61,12 @@ def env(share: VirtualDevice | VirtualDeviceSpec | str, *, gpu: Gpu | None = Non
     spec = share.spec if isinstance(share, VirtualDevice) else VirtualDeviceSpec(share)
     variables = {
         "XLA_CLIENT_MEM_FRACTION": _text(_fraction(spec, device, gpu)),
-        "XLA_PYTHON_CLIENT_MEM_FRACTION": "",  # its old name: JAX refuses to have both set
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": "",  # its old name: JAX refuses if both are set
         "XLA_PYTHON_CLIENT_PREALLOCATE": "true" if preallocate else "false",
         "XLA_PYTHON_CLIENT_ALLOCATOR": allocator,
     }
     if gpu is not None:
-        variables["CUDA_VISIBLE_DEVICES"] = gpu.probe().uuid  # else JAX takes its part of every GPU
+        variables["CUDA_VISIBLE_DEVICES"] = gpu.probe().uuid  # otherwise JAX takes its fraction of every GPU
     if str(spec):
         variables["GPUSHARE_SPEC"] = str(spec)
     if device is not None:
@@ -75,7 +75,7 @@ def env(share: VirtualDevice | VirtualDeviceSpec | str, *, gpu: Gpu | None = Non
 
 
 def _fraction(spec: VirtualDeviceSpec, device: VirtualDevice | None, gpu: Gpu | None) -> int:
-    """In steps, rounded down: what XLA takes is never more than the quota."""
+    """In steps, rounded down, so that XLA never takes more than the quota."""
     if device is None and spec.memory is None:
         raise ValueError("share: its spec gives no memory; 'memory=8GiB' or 'memory=25%' wanted")
     if device is None and isinstance(spec.memory, str):
@@ -97,13 +97,13 @@ def _text(steps: int) -> str:
 
 def apply(share: VirtualDevice | VirtualDeviceSpec | str, *, gpu: Gpu | None = None, preallocate: bool = True,
           allocator: str = "bfc") -> dict[str, str]:
-    """Puts `env(...)` into this process's environment and gives what was set; imports JAX to have it keep to the GPU.
+    """Sets `env(...)` in this process's environment and returns what was set. Imports JAX to make it keep to the GPU.
 
-    The driver has read CUDA_VISIBLE_DEVICES already, so that one is left alone.
+    The driver has read CUDA_VISIBLE_DEVICES already, so that variable is left alone.
 
     Raises:
-        RuntimeError: JAX has its backend already, and reads no variables any more.
-        ImportError: there is no JAX, or its jaxlib is older than 0.4.35.
+        RuntimeError: JAX has created its backend already, and reads no variables any more.
+        ImportError: JAX is not installed, or its jaxlib is older than 0.4.35.
     """
     variables = env(share, gpu=gpu, preallocate=preallocate, allocator=allocator)
     _check_jax()

@@ -9,14 +9,14 @@
     with device.lease(streams=[stream]):     # kernels of Numba are held and charged by a lease
         kernel[64, 256, gpushare.numba.stream(stream)](a)
 
-It is an External Memory Manager plugin. A program that does not know gpushare is given a share by its environment:
+This is an External Memory Manager plugin. A program that does not know gpushare gets a share through its environment:
 ``NUMBA_CUDA_MEMORY_MANAGER=gpushare.numba GPUSHARE_SPEC="memory=8GiB"``, and ``GPUSHARE_TENANT`` for a name. With a
-broker (``GPUSHARE_BROKER``) it is all that the broker gives the process.
+broker (``GPUSHARE_BROKER``) the share is everything that the broker grants the process.
 
-Within ``with gpushare.tenant_scope(tenant):`` arrays are charged to that tenant's virtual device. Freed arrays are
-given back when Numba empties its list of pending deallocations: at the latest when they are a fifth of the quota, or
-when an allocation does not fit. Pinned and mapped host memory is not charged. Managed memory is refused, since a
-quota of device memory cannot hold it.
+Within ``with gpushare.tenant_scope(tenant):`` arrays are charged to that tenant's virtual device. The memory of freed
+arrays is returned when Numba empties its list of pending deallocations: at the latest when they reach a fifth of the
+quota, or when an allocation does not fit. Pinned and mapped host memory is not charged. Managed memory is refused,
+since a quota of device memory cannot limit it.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ if not str(cuda.__file__).startswith(os.path.dirname(str(numba_cuda.__file__))):
 __all__ = ["OutOfMemoryError", "VirtualDeviceMemory", "stream", "use"]
 
 _lock = threading.Lock()
-_shares: dict[int, VirtualDevice] = {}  # by the driver's number of the GPU
+_shares: dict[int, VirtualDevice] = {}  # by the driver's number for the GPU
 
 
 def _renew_lock() -> None:
-    """In a forked child: a thread that the child does not have may have held it."""
+    """For a forked child: a thread that does not exist in the child may have held the lock."""
     global _lock
     _lock = threading.Lock()
 
@@ -60,9 +60,9 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 class OutOfMemoryError(CudaAPIError, MemoryError):  # type: ignore[misc, unused-ignore]  # untyped
-    """Over the quota, or the device is full: what Numba raises for it, and a MemoryError.
+    """Over the quota, or the device is full. Both the error that Numba raises for this, and a MemoryError.
 
-    `code` is CUDA_ERROR_OUT_OF_MEMORY, and `__cause__` gpushare's own error, with `asked`, `left` and `total`.
+    `code` is CUDA_ERROR_OUT_OF_MEMORY, and `__cause__` is gpushare's own error with `asked`, `left` and `total`.
     """
 
     def __init__(self, message: str) -> None:
@@ -72,7 +72,7 @@ class OutOfMemoryError(CudaAPIError, MemoryError):  # type: ignore[misc, unused-
 def _from_environment(ordinal: int) -> VirtualDevice:
     runtime, spec = Runtime(), os.environ.get("GPUSHARE_SPEC", "")
     tenant = os.environ.get("GPUSHARE_TENANT") or "numba"
-    if runtime.broker_tenant:  # what the spec asks for is the process's share already: all of that
+    if runtime.broker_tenant:  # the process's share already follows the spec: use all of it
         return Gpu(runtime, ordinal).virtual_device(tenant)
     if not spec:
         raise RuntimeError(f"GPU {ordinal} has no virtual device for Numba's memory: call gpushare.numba.use(device), "
@@ -81,7 +81,7 @@ def _from_environment(ordinal: int) -> VirtualDevice:
 
 
 def _share(ordinal: int) -> VirtualDevice:
-    """Whose memory Numba's is, outside of a tenant_scope."""
+    """The virtual device for Numba's memory outside a tenant_scope."""
     with _lock:
         if ordinal not in _shares:
             _shares[ordinal] = _from_environment(ordinal)
@@ -93,21 +93,21 @@ def _free(buffer: Any) -> None:
 
 
 class VirtualDeviceMemory(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc, unused-ignore]
-    """The plugin; Numba makes one for each of its contexts. See `use()`."""
+    """The plugin; Numba creates one for each of its contexts. See `use()`."""
 
     @property
     def interface_version(self) -> int:
         return 1
 
     def initialize(self) -> None:
-        """Nothing to do: the share of a GPU is looked up when it is needed."""
+        """Does nothing: the share of a GPU is looked up when it is needed."""
 
     def memalloc(self, size: int) -> Any:
-        """Device memory of `size` bytes.
+        """Allocates `size` bytes of device memory.
 
         Raises:
             OutOfMemoryError (CudaAPIError, MemoryError): over the quota.
-            CudaAPIError: what else the driver refused.
+            CudaAPIError: another refusal by the driver.
             ClosedError (ValueError): the virtual device has been closed.
         """
         if size == 0:
@@ -115,7 +115,7 @@ class VirtualDeviceMemory(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager
         buffer = self._attempt_allocation(lambda: self._alloc(size))
         pending, allocations = self.deallocations, self.allocations
 
-        # By the Buffer, not by its address: that comes back before the entry of a forgotten array goes.
+        # Keyed by the Buffer, not by its address: the address may be reused before the old array's entry is removed.
         def finalizer() -> None:
             allocations.pop(buffer, None)
             pending.add_item(_free, buffer, size)
@@ -139,7 +139,7 @@ class VirtualDeviceMemory(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager
             raise
 
     def memallocmanaged(self, size: int, attach_global: bool) -> Any:
-        """Refused.
+        """Refuses managed memory.
 
         Raises:
             UnimplementedError (NotImplementedError): always.
@@ -157,18 +157,18 @@ _numba_memory_manager = VirtualDeviceMemory
 
 
 def use(device: VirtualDevice) -> None:
-    """From here on Numba's device memory on `device`'s GPU is that of `device`.
+    """From here on, Numba's allocations on the GPU of `device` come from `device`.
 
-    May be called again, with another virtual device, for what is allocated from then on; memory that Numba has
-    stays charged to whom it was. One virtual device for each GPU; call it for each.
+    May be called again with another virtual device, for later allocations; existing memory stays charged where it was.
+    One virtual device per GPU; call it for each.
 
     Raises:
         TypeError: not a VirtualDevice.
-        RuntimeError: Numba has memory of its own on this GPU already: call it before Numba's first use of the GPU. Or
-            Numba and gpushare have loaded different drivers.
+        RuntimeError: Numba has its own memory on this GPU already: call this before Numba first uses the GPU. Or Numba
+            and gpushare have loaded different drivers.
         ClosedError (ValueError): the virtual device has been closed.
     """
-    given(device, VirtualDevice, "device").memory  # refuses a closed one
+    given(device, VirtualDevice, "device").memory  # raises if it is closed
     ordinal, probe = device.gpu.ordinal, device.gpu.probe()
     known = cuda.gpus[ordinal].uuid if ordinal < len(cuda.gpus) else "not there"
     if not probe.mig and known.lower() != probe.uuid.lower():
@@ -185,9 +185,9 @@ def use(device: VirtualDevice) -> None:
 
 
 def stream(source: Stream) -> Any:
-    """`source` as a stream of Numba, which keeps it alive.
+    """Returns `source` as a Numba stream that keeps it alive.
 
-    The other way, ``device.stream(numba_stream)`` adopts one of Numba's.
+    In the other direction, ``device.stream(numba_stream)`` adopts a Numba stream.
     """
     made = cuda.external_stream(given(source, Stream, "source").ptr)
     made.gpushare_stream = source

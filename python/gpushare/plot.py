@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of what tenants got, over time. They need matplotlib: ``pip install 'gpushare[plot]'``.
+"""Plots of what tenants got over time. They need matplotlib: ``pip install 'gpushare[plot]'``.
 
     with gpushare.record(gpu, every="100ms") as recorder:
         serve()
     axes = gpushare.plot.shares(recorder)          # gpushare.plot.memory, gpushare.plot.waits
     axes.figure.savefig("shares.png")
 
-Each takes a Recorder, a list of Snapshots, a Trace or a list of its events, and draws on `ax`, or on axes of
-its own; they work without a display. A tenant has the same colour and the same dashes in all of them, and
-neither alone tells it from others. With several GPUs the lines are called "tenant (GPU 1)".
+Each function takes a Recorder, a list of Snapshots, a Trace or a list of its events, and draws on `ax`, or on new axes.
+They work without a display. A tenant has the same colour and the same dashes in all plots; only both together
+distinguish it from others. With several GPUs the lines are labelled "tenant (GPU 1)".
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = ["memory", "shares", "waits"]
 
 Source = Union[Recorder, Trace, Iterable[Snapshot], Iterable[TraceEvent]]
 
-# Okabe and Ito's, which people who are colour-blind can tell apart; not their yellow, which is too light.
+# The palette of Okabe and Ito, which colour-blind people can distinguish, without its yellow, which is too light.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F7F7F")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (9, 2)))
-_BINS = 200  # of a trace
+_BINS = 200  # for a trace
 
 
 @dataclasses.dataclass
 class _Lines:
-    """What one tenant's line is made of; times in seconds since the first."""
+    """The data of one tenant's line; times are in seconds since the first."""
 
     times: list[float] = dataclasses.field(default_factory=list)
     values: list[float] = dataclasses.field(default_factory=list)
@@ -64,7 +64,7 @@ def _given(source: Source) -> tuple[list[Snapshot], list[TraceEvent]]:
 
 
 def _between(snapshots: list[Snapshot], field: str) -> dict[_Key, _Lines]:
-    """How fast a counter grew, by tenant: a value for each interval, at its end."""
+    """How fast a counter grew, by tenant: one value for each interval, at its end."""
     lines: dict[_Key, _Lines] = {}
     for before, after in zip(snapshots, snapshots[1:]):  # noqa: B905
         seconds = after.time - before.time
@@ -78,8 +78,8 @@ def _between(snapshots: list[Snapshot], field: str) -> dict[_Key, _Lines]:
 
 
 def _binned(events: list[TraceEvent], kind: str, weigh: bool) -> dict[_Key, _Lines]:
-    """Of events of a kind, spread over the time that they lasted: how much of it there was in each bin, as a
-    part of the bin's length. `weigh`: their value counts, else their duration."""
+    """Spreads the events of a kind over their duration. Each bin's value is the part of its length that the events
+    cover. `weigh`: use the events' values instead of their durations."""
     begin = min(event.begin for event in events)
     width = max(max(event.end for event in events) - begin, 1e-9) / _BINS
     lines: dict[_Key, _Lines] = {}
@@ -138,11 +138,11 @@ def _draw(ax: Axes | None, lines: dict[_Key, _Lines], ylabel: str, where: Litera
     for i, ((gpu, tenant), line) in enumerate(sorted(lines.items())):
         colour = _COLOURS[i % len(_COLOURS)]
         times, values = line.times, [value * scale for value in line.values]
-        if where == "pre":  # what holds for an interval begins where that does
+        if where == "pre":  # the value of an interval begins where the interval does
             step = times[0] - (times[1] - times[0]) if len(times) > 1 else 0.0
             times, values = [max(step, 0.0), *times], [values[0], *values]
         label = f"{tenant} (GPU {gpu})" if several else tenant
-        # A name with "$" is no formula, and one that begins with "_" is no secret.
+        # A name with "$" is not a formula, and a name that begins with "_" must not be hidden.
         label = "\u200b" + label.replace("$", r"\$") if label.startswith("_") else label.replace("$", r"\$")
         ax.step(times, values, where=where, color=colour, linestyle=_DASHES[i % len(_DASHES)], linewidth=1.6,
                 label=label)
@@ -163,11 +163,11 @@ def _draw(ax: Axes | None, lines: dict[_Key, _Lines], ylabel: str, where: Litera
 
 
 def shares(source: Source, *, ax: Axes | None = None) -> Axes:
-    """Device time that each tenant was charged, in percent of the time that passed. From snapshots it is what
-    was charged in an interval, corrections of earlier ones included; from a trace, what was measured.
+    """Plots the device time that each tenant was charged, in percent of the elapsed time. For snapshots this is what
+    was charged in an interval, including corrections of earlier charges; for a trace, what was measured.
 
     Raises:
-        ImportError: there is no matplotlib.
+        ImportError: matplotlib is not installed.
         ValueError: fewer than two snapshots.
     """
     snapshots, events = _given(source)
@@ -176,13 +176,13 @@ def shares(source: Source, *, ax: Axes | None = None) -> Axes:
 
 
 def memory(source: Source, *, ax: Axes | None = None) -> Axes:
-    """Memory that each tenant held, in GiB, and as a thin dotted line of the same colour its limit."""
+    """Plots the memory that each tenant held, in GiB, and its limit as a thin dotted line of the same colour."""
     snapshots, events = _given(source)
     return _draw(ax, _used(snapshots, events), "memory (GiB)", "post", 2.0**-30)
 
 
 def waits(source: Source, *, ax: Axes | None = None) -> Axes:
-    """How many threads of each tenant were held at the gate, on average."""
+    """Plots how many threads of each tenant were held at the gate, on average."""
     snapshots, events = _given(source)
     lines = _between(snapshots, "throttled") if snapshots else _binned(events, "wait", False)
     return _draw(ax, lines, "threads held (mean)", "pre")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies written in Python: shares changed once per epoch, from outside the launch path.
+"""Policies written in Python: they change shares once per epoch, outside the launch path.
 
     def by_backlog(epoch):                  # twice the weight for whoever had to wait
         return {usage.device: {"weight": 2 if usage.stats.waits else 1} for usage in epoch}
@@ -7,7 +7,7 @@
     with gpushare.PolicyLoop([a, b], by_backlog, epoch="100ms"):
         serve()
 
-Presets by name (``policy="burst-share"`` in a spec) need none of this: they are the library's own.
+Presets by name (``policy="burst-share"`` in a spec) do not need this: the library implements them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Limits = Union[str, VirtualDeviceSpec, Mapping[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What one virtual device did in an epoch."""
+    """What one virtual device used in an epoch."""
 
     device: VirtualDevice
-    share: float  # of the device's time, as charged: a part of 1
-    stats: VirtualDeviceStats  # counters of the epoch; states (memory_used, weight, ...) at its end
+    share: float  # of the device's time, as charged; a fraction of 1
+    stats: VirtualDeviceStats  # counters for the epoch; states (memory_used, weight, ...) at its end
 
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
-    """One turn of a policy. Iterates over the usages; `epoch[device]` is one of them."""
+    """The input for one turn of a policy. Iterates over the usages; `epoch[device]` is one of them."""
 
     number: int  # from 1
     seconds: float  # its length, on the runtime's clock
@@ -60,15 +60,15 @@ class PolicyLoop(Turns):
 
     Args:
         devices: virtual devices of one runtime.
-        policy: called with an Epoch; returns limits by device (text, a VirtualDeviceSpec or a dict of
-            fields, as VirtualDevice.resize() takes them), or None to leave all as they are.
-        epoch: its length: seconds, a timedelta or text such as "100ms"; at most 10 s.
+        policy: called with an Epoch; returns limits by device (text, a VirtualDeviceSpec or a dict of fields, as
+            VirtualDevice.resize() takes them), or None to leave all unchanged.
+        epoch: the length of an epoch: seconds, a timedelta or text such as "100ms"; at most 10 s.
 
-    ``with`` runs it on a thread, on the runtime's clock (with a simulated GPU on the virtual clock that is a
-    thread of it). `step()` runs one turn by hand, for programs that have a loop of their own.
+    ``with`` runs it on a thread of the runtime's clock (with a simulated GPU on the virtual clock, a registered
+    thread). `step()` runs one turn, for programs that have a loop of their own.
 
-    What the policy raises ends the loop; limits stay as they are, and the exception is raised by `stop()` and
-    at the end of the ``with`` block. `error` has it meanwhile.
+    An exception in the policy ends the loop. The limits stay as they are, and the exception is raised by `stop()` and
+    at the end of the ``with`` block. Until then `error` has it.
     """
 
     _kind = "policy"
@@ -93,8 +93,8 @@ class PolicyLoop(Turns):
         return [device.stats() for device in self.devices]
 
     def step(self) -> Epoch:
-        """One turn now: what happened since the last one, the policy's answer, and the resizing. Returns the
-        epoch. Raises what the policy or resize() raises; of several devices those before it are resized."""
+        """Runs one turn now: determines what happened since the last turn, calls the policy, and resizes. Returns the
+        epoch. Raises what the policy or resize() raises; then the devices before the failing one have been resized."""
         after = self._read()
         seconds = max(after[0].time - self._before[0].time, 1e-9)
         usages = []
@@ -120,7 +120,7 @@ class PolicyLoop(Turns):
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the loop."""
+        """The exception that ended the loop, or None."""
         return self._error
 
     def _prepare(self) -> None:

@@ -11,7 +11,7 @@ __all__ = ["GpuProbe"]
 
 @dataclasses.dataclass(frozen=True)
 class GpuProbe:
-    """What is known about a GPU, and which limits of others apply to it. Sizes in bytes, 0 for no limit."""
+    """What is known about a GPU, and which limits outside gpushare apply to it. Sizes are in bytes; 0 means no limit."""
 
     state: str  # "healthy", "busy" (trying later may help), "absent" or "failed"
     reason: str  # why it is not healthy
@@ -29,7 +29,7 @@ class GpuProbe:
     mps_memory_limit: int
     dmem_limit: int
     memory_promised: int  # the sum of the quotas that this runtime gave out
-    guarantees_promised: float  # the sum of the guarantees, a part of 1
+    guarantees_promised: float  # the sum of the guarantees; a fraction of 1
 
     @property
     def healthy(self) -> bool:

@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def simulated_gpu(request: pytest.FixtureRequest) -> Iterator[Gpu]:
-    """A Gpu on a simulated device of its own."""
+    """Yields a Gpu on a simulated device of its own."""
     marker = request.node.get_closest_marker("simulated_gpu")
     with _simulated_gpu(**(marker.kwargs if marker else {})) as gpu:
         yield gpu

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ray's fractions of a GPU (ray 2.40 or newer), enforced: an actor or a task has the share that Ray counts for it.
+"""Enforces Ray's fractions of a GPU (ray 2.40 or newer): an actor or a task gets the share that Ray counts for it.
 
     import gpushare.ray
 
@@ -11,9 +11,9 @@
 
     third = ThirdParty.options(**gpushare.ray.options(num_gpus=0.5))     # a class that knows nothing of gpushare
 
-Each node runs `gpushare broker` with ``unlisted: true``, and names its socket in GPUSHARE_BROKER before `ray start`. The
-worker process is started under the preloaded library. Whatever Ray's fraction was at the end (``Model.options(num_gpus=0.5)``)
-is what the worker asks its node's broker for, as a tenant of its own; docs/ray.md. Ray is imported at the first use.
+Each node runs `gpushare broker` with ``unlisted: true``, and has its socket in GPUSHARE_BROKER before `ray start`. The
+worker process is started under the preloaded library. The worker asks its node's broker for Ray's final fraction
+(``Model.options(num_gpus=0.5)``), as a tenant of its own; see docs/ray.md. Ray is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NEEDED = "gpushare.ray needs Ray: pip install 'ray>=2.40'"
 _SOCKET = "/run/gpushare/broker.sock"
 _STEP = 10_000  # Ray counts GPUs in ten thousandths
 _OBJECTS = ("libgpushare_preload.so", "libgpushare_preload_nvml.so")
-# What the driver answers when the broker refuses: there is no room now, or nobody there. Both may pass.
+# The driver's results when the broker refuses: there is no room now, or no broker. Both may pass.
 _OUT_OF_MEMORY, _SYSTEM_NOT_READY, _NO_DEVICE = 2, 802, 100
 _LONGEST_WAIT = 600.0
 
@@ -60,10 +60,10 @@ def _ray() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Terms:
-    """A share as far as it is known before Ray has placed it."""
+    """A share as far as it is known before Ray has placed the worker."""
 
-    more: str  # of the spec, beside what follows from Ray's fraction
-    memory: int | None  # bytes of the device's; None: the fraction
+    more: str  # keys of the spec besides those that follow from Ray's fraction
+    memory: int | None  # bytes of device memory; None: according to the fraction
     wait: float
     preload: str
 
@@ -78,7 +78,7 @@ class _Terms:
         return str(VirtualDeviceSpec(self.more, **fields))
 
 
-# Policies for which a share of the device's time is to be said.
+# Policies that need a share of the device's time.
 _SHARED = ("fixed-share", "hard", "force", "burst-share", "soft", "default", "request-limit")
 
 
@@ -115,7 +115,7 @@ def _terms(num_gpus: float | None, gpu_memory: int | str | None, spec: str | Vir
     terms = _Terms(more=str(spec), memory=memory, wait=duration(wait, "wait", most=_LONGEST_WAIT) if wait else 0,
                    preload=":".join(str(_preload_folder() / name) for name in _OBJECTS))
     num_gpus = _fraction(num_gpus)
-    terms.spec(num_gpus)  # what contradicts itself is said here
+    terms.spec(num_gpus)  # raises if the terms contradict each other
     return num_gpus, terms
 
 
@@ -128,7 +128,7 @@ def _command() -> str:
 
 
 def _preload_folder() -> pathlib.Path:
-    """Of this installation: as GPUSHARE_PRELOAD_DIR says, in the package, or beside the command."""
+    """The folder of this installation's preload libraries: GPUSHARE_PRELOAD_DIR, in the package, or beside the command."""
     places = []
     if asked := os.environ.get("GPUSHARE_PRELOAD_DIR"):
         places = [pathlib.Path(asked)]
@@ -148,7 +148,7 @@ def _preload_folder() -> pathlib.Path:
 
 
 def _fraction_of(memory: int) -> float:
-    """What part of the cluster's smallest GPU these bytes are, rounded up."""
+    """The fraction of the cluster's smallest GPU that these bytes are, rounded up."""
     ray = _ray()
     if not ray.is_initialized():
         raise FailedPreconditionError("gpu_memory: which part of a GPU it is, the cluster's nodes are asked: call "
@@ -167,12 +167,12 @@ def _fraction_of(memory: int) -> float:
     return math.ceil(memory / smallest * _STEP - 1e-6) / _STEP
 
 
-_memory_of_nodes: dict[str, int] = {}  # by their number, which Ray uses once
+_memory_of_nodes: dict[str, int] = {}  # by node ID, which Ray does not reuse
 
 
 def _gpu_memory() -> int:
-    """On a node: what the smallest of its GPUs can promise."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # older ones of Ray hide all from a task that asks for none
+    """Runs on a node: the memory that the smallest of its GPUs can still promise."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # older versions of Ray hide all GPUs from a task that requests none
         del os.environ["CUDA_VISIBLE_DEVICES"]
     with Runtime() as runtime:
         return min(int(Gpu(runtime, ordinal).room["memory_left"]) for ordinal in range(runtime.gpu_count))
@@ -184,23 +184,25 @@ def _gpu_memory() -> int:
 def options(*, num_gpus: float | None = None, gpu_memory: int | str | None = None,
             spec: str | VirtualDeviceSpec = "", broker: str | None = None,
             runtime_env: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """Options for any actor or task of Ray, also of classes that know nothing of gpushare, and for Serve's
+    """Returns options for any actor or task of Ray, including classes that know nothing of gpushare, and for Serve's
     ``ray_actor_options``: `num_gpus`, and a `runtime_env` that starts the worker within the share.
 
-    The worker registers at its first call of the driver, as a tenant without a name of its own; a process that it starts
-    and that uses the GPU is another one. Where the broker refuses, the driver's calls do: `remote()` says why.
+    The worker registers at its first call of the driver, as a tenant of its own without a name. A process that it
+    starts and that uses the GPU is another tenant. If the broker refuses, calls of the driver fail; `remote()` says
+    why.
 
     Args:
-        num_gpus: a part of one GPU, or whole ones: Ray's, and the part of its memory and of its time.
-        gpu_memory: bytes ("2GiB") instead of that part of the memory. Alone it says the part too: of the smallest GPU of
-            the cluster, whose nodes are asked once.
-        spec: other keys of the share: "cap=50%,priority=high"; they go before what follows from `num_gpus`.
-        broker: the socket on every node; without it each node's own GPUSHARE_BROKER.
-        runtime_env: yours, which is kept beside it; what it preloads comes first.
-        more: any other option of Ray, passed on.
+        num_gpus: a fraction of one GPU, or whole GPUs: Ray's number, and the fraction of memory and time.
+        gpu_memory: bytes ("2GiB") in place of that fraction of the memory. Given alone, it also determines the
+            fraction: of the smallest GPU of the cluster; its nodes are asked once.
+        spec: other keys of the share: "cap=50%,priority=high". They take precedence over those that follow from
+            `num_gpus`.
+        broker: the socket on every node; without it, each node's own GPUSHARE_BROKER.
+        runtime_env: your own runtime_env, which is merged; what it preloads comes first.
+        more: any other options of Ray, passed on.
 
     Raises:
-        ValueError: more than a GPU and not whole ones, less than Ray counts, or a share that contradicts itself.
+        ValueError: more than one GPU but not whole ones, less than Ray's smallest fraction, or a contradictory share.
         NotFoundError: the preloaded library is not in this installation.
     """
     num_gpus, terms = _terms(num_gpus, gpu_memory, spec, 0)
@@ -213,8 +215,9 @@ def _runtime_env(terms: _Terms, num_gpus: float, broker: str | None, given: Mapp
     for name in ("GPUSHARE_SPEC", "GPUSHARE_TENANT", "GPUSHARE_BROKER"):
         if name in variables:
             raise ValueError(f"runtime_env: {name} given among its env_vars; `num_gpus`, `spec` and `broker` set it")
-    # Ray puts the node's own values in. Behind what is there, so that a library which looks up the next definition
-    # finds ours; and a node that names no broker gets a place where there is none: nothing runs without its limit.
+    # Ray substitutes the node's own values. Our library comes after the existing ones, so that a library which looks up
+    # the next definition finds ours. On a node that names no broker the variable names a place without one, so that
+    # nothing runs without its limit.
     variables["LD_PRELOAD"] = f"{variables.get('LD_PRELOAD', '${LD_PRELOAD}')}:{terms.preload}"
     variables["GPUSHARE_BROKER"] = broker if broker is not None else "/${GPUSHARE_BROKER}"
     variables["GPUSHARE_SPEC"] = terms.spec(num_gpus)
@@ -224,18 +227,19 @@ def _runtime_env(terms: _Terms, num_gpus: float, broker: str | None, given: Mapp
 def remote(*, num_gpus: float | None = None, gpu_memory: int | str | None = None,
            spec: str | VirtualDeviceSpec = "", broker: str | None = None, wait: Duration = 10.0,
            runtime_env: Mapping[str, Any] | None = None, **more: Any) -> Callable[[Any], Any]:
-    """`ray.remote` for a class or a function whose worker has the share of a GPU that Ray counts for it.
+    """`ray.remote` for a class or a function. Its worker gets the share of a GPU that Ray counts for it.
 
-    Before the constructor or the function runs, the worker takes its share at its node's broker, as a tenant of its own
-    by the name of the class and the number that Ray gave the actor or task. `share()` tells what it was.
+    Before the constructor or the function runs, the worker takes its share from its node's broker, as a tenant of its
+    own, named after the class and Ray's ID of the actor or task. `share()` returns what it got.
 
     Args:
-        num_gpus, gpu_memory, spec, broker, runtime_env, more: as of `options()`.
-        wait: how long a share is waited for that is not there yet: that of a worker before it which is about to end.
+        num_gpus, gpu_memory, spec, broker, runtime_env, more: as in `options()`.
+        wait: how long to wait for a share that is not available yet, for instance that of an earlier worker about to
+            end.
 
-    Raises: as `options()`; ValueError for a `max_calls` other than 1, since a worker gives its share back by its end.
-        In the worker, and so of the actor or task: ResourceExhaustedError where the broker has no such share to give,
-        UnavailableError without a broker, FailedPreconditionError where the worker was not started under gpushare.
+    Raises: as `options()`; ValueError for a `max_calls` other than 1, since a worker returns its share only by ending.
+        In the worker, and so from the actor or task: ResourceExhaustedError if the broker has no such share to give,
+        UnavailableError without a broker, FailedPreconditionError if the worker was not started under gpushare.
     """
     ray = _ray()
     num_gpus, terms = _terms(num_gpus, gpu_memory, spec, wait)
@@ -260,7 +264,7 @@ def _class_within(target: type, terms: _Terms) -> type:
         _enter(terms, name)
         init(self, *args, **kwargs)
 
-    if inspect.isfunction(init):  # Ray checks arguments by its signature
+    if inspect.isfunction(init):  # Ray checks arguments against its signature
         functools.update_wrapper(begin, init)
     return types.new_class(name, (target,), exec_body=lambda body: body.update(
         __init__=begin, __doc__=target.__doc__, __module__=target.__module__, __qualname__=target.__qualname__))
@@ -290,10 +294,10 @@ def _function_within(target: Callable[..., Any], terms: _Terms) -> Callable[...,
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """What this worker has."""
+    """The share of this worker."""
 
-    tenant: str  # its name at the broker: `gpushare list`
-    spec: str  # as it was asked for
+    tenant: str  # the tenant's name at the broker, as in `gpushare list`
+    spec: str  # as requested
     broker: str  # the socket
 
 
@@ -301,10 +305,10 @@ _share: Share | None = None
 
 
 def share() -> Share:
-    """In an actor or task of `remote()`: the share that its worker has.
+    """In an actor or task of `remote()`: the share of its worker.
 
     Raises:
-        FailedPreconditionError (RuntimeError): elsewhere.
+        FailedPreconditionError (RuntimeError): called elsewhere.
     """
     if _share is None:
         raise FailedPreconditionError("this process is no worker of gpushare.ray.remote()", code="FAILED_PRECONDITION")
@@ -312,7 +316,7 @@ def share() -> Share:
 
 
 def _enter(terms: _Terms, name: str) -> None:
-    """Takes the share that Ray has assigned, or says why there is none."""
+    """Takes the share that Ray has assigned. Raises the reason if there is none."""
     global _share
     context = _ray().get_runtime_context()
     gpus = context.get_assigned_resources().get("GPU", 0)
@@ -338,7 +342,8 @@ def _enter(terms: _Terms, name: str) -> None:
 
 
 def _socket(given: str) -> str:
-    """What _runtime_env() has made of the node's own: behind one '/' more, which alone is left where it has none."""
+    """Undoes what _runtime_env() did with the node's own value: it has one more '/' in front, which stands alone if the
+    node has none."""
     return "/" + given.lstrip("/") if given.strip("/") else _SOCKET
 
 
@@ -362,7 +367,7 @@ def _refusal(wanted: Share, result: int) -> GpuShareError:
 
 
 def _why(wanted: Share) -> str:
-    """What the command says that the broker refuses; the preloaded library has no one to tell."""
+    """The reason for the broker's refusal, from the command, because the preloaded library cannot report it."""
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     try:
         done = subprocess.run([_command(), "run", "--broker", wanted.broker, "--tenant", wanted.tenant,

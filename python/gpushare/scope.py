@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work is it, when a call does not say?"""
+"""The tenant for work that does not name one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 def current_tenant() -> _core.Tenant | None:
-    """The tenant of the innermost tenant_scope of the calling context; None: nobody's."""
+    """The tenant of the innermost tenant_scope in the calling context; None if there is none."""
     return _core._tenant_var.get()
 
 
@@ -30,22 +30,22 @@ def _in_coroutine() -> bool:
 
 
 class tenant_scope:
-    """Within ``with tenant_scope(tenant):`` unattributed work is this tenant's: `Gpu.alloc()`,
-    `Gpu.resolve()`, and whatever native code on this thread asks gpushare whose it is.
+    """Within ``with tenant_scope(tenant):`` unattributed work belongs to this tenant: `Gpu.alloc()`, `Gpu.resolve()`,
+    and native code on this thread that asks gpushare for the tenant.
 
-    It is part of the context (contextvars): tasks of asyncio have their own, `asyncio.to_thread()` and
-    `contextvars.copy_context().run()` take it along, and `carry_tenant()` does for thread pools:
+    The scope is part of the context (contextvars). Each asyncio task has its own context; `asyncio.to_thread()` and
+    `contextvars.copy_context().run()` pass it on, and `carry_tenant()` does so for thread pools:
 
         with gpushare.tenant_scope(tenant):
             pool.submit(gpushare.carry_tenant(work), batch)
 
-    Scopes nest. Within a coroutine other tasks run on the same thread at every ``await``, so there it counts
-    for Python's calls alone, not for native code's.
+    Scopes nest. In a coroutine, other tasks run on the same thread at every ``await``, so there the scope applies only
+    to calls from Python, not to native code.
 
     Raises:
         TypeError: not a Tenant.
         ClosedError: the tenant is closed.
-        ValueError: left in another context than it was entered in, by a generator for instance.
+        ValueError: left in another context than it was entered in, for instance by a generator.
         FailedPreconditionError (RuntimeError): left on another thread, or before a scope within it.
     """
 
@@ -67,13 +67,13 @@ class tenant_scope:
         token, scope = self._entered.pop()
         try:
             _core._tenant_var.reset(token)
-        finally:  # in another context reset() refuses; this thread's native scope must not outlive the block for that
+        finally:  # reset() may refuse in another context; even then this thread's native scope must not outlive the block
             if scope:
                 _core._scope_leave(scope)
 
 
 def carry_tenant(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, to be called on other threads on behalf of whom the caller works for now.
+    """Returns `function` so that other threads can call it on behalf of the caller's current tenant.
 
         pool.submit(gpushare.carry_tenant(work), batch)
     """

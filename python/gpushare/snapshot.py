@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened: every counter of every virtual device at one instant."""
+"""Every counter of every virtual device at one instant."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ __all__ = ["PoolStats", "Snapshot", "VirtualDeviceStats"]
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class VirtualDeviceStats:
-    """The counters of one virtual device. Sizes in bytes, durations in seconds, shares as parts of 1. The
-    counters only grow, so the difference of two tells what happened between them."""
+    """The counters of one virtual device. Sizes are in bytes, durations in seconds, shares are fractions of 1. Counters
+    only grow, so the difference of two shows what happened between them."""
 
     tenant: str
     gpu: int  # ordinal
-    time: float  # when it was taken, on the runtime's clock
+    time: float  # when the snapshot was taken, on the runtime's clock
     suspended: bool
     priority: str
-    weight: float  # this and the two below: in force
+    weight: float  # this and the next two: the values in force
     guarantee: float
     cap: float
     memory_limit: int
     memory_used: int
     memory_peak: int
-    memory_denied: int  # allocations refused at the quota
+    memory_denied: int  # allocations refused because of the quota
     memory_denied_bytes: int
     memory_borrowed: int  # beyond what the spec guarantees (`memory_cap`)
-    memory_lent: int  # to others, of what it guarantees
-    allocations: int  # live
-    launches: int  # kernels, graphs, sets and copies within the device that were handed to it
+    memory_lent: int  # lent to others from what the spec guarantees
+    allocations: int  # number of live allocations
+    launches: int  # kernels, graphs, sets and copies within the device that were submitted
     graph_launches: int
     waits: int  # launches that were held
-    throttled: float  # time of the host that they were held
+    throttled: float  # how long host threads were held
     wait_p50: float
     wait_p99: float
     wait_histogram: tuple[int, ...]  # [2^i, 2^(i+1)) microseconds
     predicted: float  # device time of the settled work, as predicted
     measured: float  # the same work, as measured
-    charged: float  # device time in all, corrected by measurement
+    charged: float  # total device time, corrected by measurement
     markers: int  # timing events recorded
-    markers_failed: int  # refused by the driver: that work is charged as predicted and not measured
-    driver_error: str  # the latest of these refusals, with the call's name; empty: none
-    held_past_bound: int  # let through at the bound of a hold
+    markers_failed: int  # refused by the driver: the work is charged as predicted and not measured
+    driver_error: str  # the latest such refusal, with the name of the call; empty: none
+    held_past_bound: int  # commands let through when a hold reached its bound
     h2d_bytes: int
     d2h_bytes: int
     h2d_throttled: float
@@ -62,19 +62,19 @@ class VirtualDeviceStats:
 
 @dataclasses.dataclass(frozen=True)
 class PoolStats:
-    """What the pool of an Allocator has at one moment. Sizes in bytes."""
+    """The state of an Allocator's pool at one moment. Sizes are in bytes."""
 
-    reserved: int  # of its segments, or of the driver's pool: charged to the quota
-    live: int  # of its allocations
+    reserved: int  # by its segments or by the driver's pool; charged to the quota
+    live: int  # in live allocations
     peak_reserved: int
     peak_live: int
-    largest_free: int  # this and the two below: 0 with the strategy 'pool', whose driver does not tell
+    largest_free: int  # this and the next two: 0 with the strategy 'pool', where the driver does not report it
     set_apart: int
     segments: int
     allocations: int
     waiting: int  # threads that wait for memory
     served: int  # allocations so far
-    hits: int  # of them, those for which the pool did not have to grow
+    hits: int  # allocations for which the pool did not have to grow
 
     @property
     def idle(self) -> int:
@@ -82,23 +82,24 @@ class PoolStats:
 
     @property
     def fragmentation(self) -> float:
-        """Of what is idle, the part that no single allocation could have; 0 where the driver does not tell."""
+        """The part of the idle memory that no single allocation could get; 0 where the driver does not report it."""
         return 1 - self.largest_free / self.idle if self.segments and self.idle else 0.0
 
 
-# What is the state at one instant rather than a counter: a difference keeps the later one's.
+# Fields that are states at one instant, not counters: a difference keeps the later value.
 _STATES = frozenset({
     "tenant", "gpu", "time", "suspended", "priority", "weight", "guarantee", "cap", "memory_limit", "memory_used",
     "memory_peak", "memory_borrowed", "memory_lent", "allocations", "wait_p50", "wait_p99", "driver_error",
 })
 
 
-# What is corrected when work is measured, and so may fall.
+# Counters that are corrected when work is measured, and so may decrease.
 _CORRECTED = frozenset({"predicted", "measured", "charged"})
 
 
 def _was_made_again(after: VirtualDeviceStats, before: VirtualDeviceStats) -> bool:
-    """Whether they are of two devices of one tenant, the later one made when the first was gone: counters only grow."""
+    """Whether the later stats are of a new device of the same tenant, made after the first was gone: counters only
+    grow."""
     for field in dataclasses.fields(after):
         if field.name in _STATES or field.name in _CORRECTED:
             continue
@@ -133,7 +134,7 @@ class Snapshot:
         pandas.DataFrame(snapshot.to_dict())
     """
 
-    time: float  # seconds of the runtime's clock
+    time: float  # in seconds on the runtime's clock
     devices: tuple[VirtualDeviceStats, ...]  # by GPU, then in order of creation
 
     @classmethod
@@ -141,11 +142,11 @@ class Snapshot:
         return cls(*_core._snapshot(runtime))
 
     def find(self, tenant: str, gpu: int = 0) -> VirtualDeviceStats | None:
-        """The counters of a tenant's device; None: it has none on that GPU."""
+        """The counters of a tenant's device, or None if it has none on that GPU."""
         return next((d for d in self.devices if d.gpu == gpu and d.tenant == tenant), None)
 
     def __getitem__(self, tenant: str) -> VirtualDeviceStats:
-        """The counters of the tenant's device on the first GPU where it has one. Raises KeyError."""
+        """The counters of the tenant's device on the first GPU where it has one. Raises KeyError if there is none."""
         for device in self.devices:
             if device.tenant == tenant:
                 return device
@@ -158,9 +159,9 @@ class Snapshot:
         return len(self.devices)
 
     def __sub__(self, before: Snapshot) -> Snapshot:
-        """What happened since `before`: counters are differences, states (memory_used, weight, ...) are the
-        later ones. Devices that were not there before count from zero, as do those that were made again meanwhile, which is
-        seen by a counter that has fallen."""
+        """What happened since `before`: counters are differences, states (memory_used, weight, ...) are the later
+        values. Devices that did not exist before count from zero, and so do devices that were made again meanwhile,
+        which is recognised by a counter that has decreased."""
         if not isinstance(before, Snapshot):
             return NotImplemented
         old = {(d.tenant, d.gpu): d for d in before.devices}
@@ -174,10 +175,10 @@ class Snapshot:
         return _show.snapshot_html(self)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """A dict for each virtual device."""
+        """One dict per virtual device."""
         return [device.to_dict() for device in self.devices]
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """A list for each counter, one entry a virtual device: what pandas.DataFrame() takes."""
+        """One list per counter, with one entry per virtual device, as pandas.DataFrame() takes it."""
         return {field.name: [getattr(device, field.name) for device in self.devices]
                 for field in dataclasses.fields(VirtualDeviceStats)}

@@ -38,23 +38,23 @@ def _configuration(options: dict[str, Any]) -> str:
 @contextlib.contextmanager
 def simulated_gpu(*, clock: str = "wall", memory_reserve: int | str = 0, ordinal: int = 0,
                   **options: Any) -> Iterator[Gpu]:
-    """A `Gpu` that needs no hardware; real copies of real bytes, kernels as costs. One at a time in a process.
+    """A `Gpu` that needs no hardware: it really copies bytes, while kernels only take time. One at a time in a process.
 
-    Everything that was made from it is closed at the end, and the simulated GPU is as new; kernels that were made to hang
-    end then, as after ``gpushare.Simulation(gpu.runtime).inject("clear")``.
+    Everything made from it is closed at the end, and the simulated GPU is reset. Kernels that were made to hang end
+    then, as after ``gpushare.Simulation(gpu.runtime).inject("clear")``.
 
     Args:
-        clock: "wall": kernels take real time. "virtual": time passes only in gpushare's calls and waits, every
-            run is the same, and a simulated minute takes milliseconds. The calling thread belongs to that
-            clock within the block, others that use the GPU are Runtime.start_thread()'s, and blocking of
-            Python's own (futures, joins, asyncio) needs ``with gpushare.Simulation(gpu.runtime).outside():``.
-        memory_reserve: device memory that is never promised to tenants; 0 so that tests can use all.
+        clock: "wall": kernels take real time. "virtual": time passes only in gpushare's calls and waits, every run is
+            the same, and a simulated minute takes milliseconds. The calling thread is registered with that clock within
+            the block; other threads that use the GPU must come from Runtime.start_thread(); and Python's own blocking
+            calls (futures, joins, asyncio) need ``with gpushare.Simulation(gpu.runtime).outside():``.
+        memory_reserve: device memory that is never promised to tenants; 0 so that tests can use all of it.
         ordinal: which of `devices` GPUs.
-        options: of docs/simulator.md: memory="16GiB", sms=132, devices=1, h2d="50GB/s", noise=0.1, seed=1, ...
+        options: those of docs/simulator.md: memory="16GiB", sms=132, devices=1, h2d="50GB/s", noise=0.1, seed=1, ...
 
     Raises:
-        InvalidArgumentError (ValueError): an option that there is not, or one out of its range.
-        FailedPreconditionError (RuntimeError): the simulated GPU is in use already: one at a time in a process.
+        InvalidArgumentError (ValueError): an unknown option, or one out of its range.
+        FailedPreconditionError (RuntimeError): the simulated GPU is already in use: one at a time in a process.
         UnavailableError (ConnectionError): the simulated driver is not installed.
     """
     configuration = _configuration({"clock": clock, **options})
@@ -66,7 +66,7 @@ def simulated_gpu(*, clock: str = "wall", memory_reserve: int | str = 0, ordinal
             simulation.enter("main")
         yield Gpu(runtime, ordinal)
     finally:
-        simulation.inject("clear")  # a kernel that hangs would hold up the close
+        simulation.inject("clear")  # a hanging kernel would delay the close
         runtime.close_all()
         if virtual:
             simulation.leave()

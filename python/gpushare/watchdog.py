@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Told of work that does not end, and of a lost context."""
+"""Reports work that does not end, and a lost context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import _core
 
 
 class Incident(NamedTuple):
-    """What a `Watchdog` tells of."""
+    """What a `Watchdog` reports."""
 
     kind: str
     """"stuck": work runs on for longer than the limit past what was predicted. "fault": the context is lost, for all
@@ -35,15 +35,15 @@ class Watchdog(_core.Watchdog):
             serve()
 
     Args:
-        callback: runs on a thread of the watchdog's. It may do anything but close the watchdog; what it raises goes to
+        callback: runs on a thread of the watchdog. It may do anything except closing the watchdog; its exceptions go to
             `sys.unraisablehook`.
-        limit: seconds, a timedelta or text such as "5s"; 100 ms or more.
+        limit: seconds, a timedelta or text such as "5s"; at least 100 ms.
 
     A kernel cannot be stopped on a GPU that is shared within one process: suspend the tenant, or end the process.
 
     Raises:
-        AlreadyExistsError (ValueError): the GPU has one.
-        InvalidArgumentError (ValueError): the limit.
+        AlreadyExistsError (ValueError): the GPU already has a watchdog.
+        InvalidArgumentError (ValueError): the limit is out of range.
     """
 
     def __init__(

@@ -9,8 +9,8 @@ __all__ = ["yield_point"]
 
 
 def yield_point(of: _core.VirtualDevice | _core.Stream) -> None:
-    """Gives back device time that was granted to `of` and not used, so that others have it while the caller
-    computes on the host. The next launch asks again.
+    """Returns device time that was granted to `of` and not used, so that others have it while the caller computes on
+    the host. The next launch asks again.
 
     Raises:
         ClosedError: `of` is closed.

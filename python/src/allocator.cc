@@ -28,7 +28,7 @@ void Memory::Close() {
 
 namespace {
 
-// One allocation of the calling thread, for what its reclaim function raises.
+// One allocation by the calling thread; passes on the exception that its reclaim function raises.
 class ReclaimScope {
  public:
   explicit ReclaimScope(bool raises) : raises_(raises), outer_(std::exchange(innermost, this)) {}
@@ -36,7 +36,7 @@ class ReclaimScope {
   ReclaimScope(const ReclaimScope&) = delete;
   ReclaimScope& operator=(const ReclaimScope&) = delete;
 
-  // Whether somebody will raise the exception that is being handled.
+  // Keeps the current exception if this allocation will raise it later. False if not.
   static bool Keep() {
     if (innermost == nullptr || !innermost->raises_) return false;
     innermost->raised_ = std::current_exception();
@@ -49,7 +49,7 @@ class ReclaimScope {
  private:
   static thread_local ReclaimScope* innermost;
   const bool raises_;
-  ReclaimScope* const outer_;  // whose function is running
+  ReclaimScope* const outer_;  // the allocation in the reclaim function of which this one happens
   std::exception_ptr raised_;
 };
 
@@ -79,7 +79,7 @@ struct Allocator::Reclaimer {
 
 // ---- C functions ----
 
-// What the C functions are given; lives until the allocator is closed and all its memory is freed.
+// The parameter of the C functions. Lives until the allocator is closed and all its memory is freed.
 struct Allocator::CParameter {
   AllocatorHandle::Use_ owner;
   const gpushare_allocator handle;
@@ -90,7 +90,7 @@ struct Allocator::CParameter {
   }
 };
 
-// Null when it does not fit: frameworks free their caches and try again.
+// Null when the allocation does not fit: frameworks then free their caches and try again.
 void* CMalloc(void* parameter, size_t bytes, int) {
   auto& self = *static_cast<Allocator::CParameter*>(parameter);
   gpushare_device_ptr pointer = 0;
@@ -182,7 +182,7 @@ std::shared_ptr<Memory> Allocator::AllocateMemory(uint64_t bytes, const py::obje
   {
     ReclaimScope reclaim(/*raises=*/true);
     SignalWatch signals(reclaimer_ == nullptr ? nullptr : std::function<void()>([&] {
-      // It waits in its place in line: what is freed now is served there.
+      // The call keeps its place in the queue meanwhile, so memory freed here is given to it.
       const std::shared_ptr<VirtualDevice> of = device();
       uint64_t left = 0, total = 0;
       if (of == nullptr || of->handle.closed()) return;
@@ -191,7 +191,7 @@ std::shared_ptr<Memory> Allocator::AllocateMemory(uint64_t bytes, const py::obje
     }));
     const gpushare_status code =
         Unlocked([&] { return gpushare_alloc_with(use->get(), bytes, &options, &pointer); });
-    // First of all, so that it is freed where a handler raised in the moment in which it was served.
+    // Done first, so that the memory is freed if a handler raised just when the request was served.
     if (code == GPUSHARE_OK) memory = std::make_shared<Memory>(std::move(use), pointer, bytes);
     signals.Check();
     reclaim.Check();

@@ -19,22 +19,22 @@ namespace gpushare::python {
 struct Stream;
 using AllocatorHandle = Owned<gpushare_allocator, gpushare_allocator_destroy>;
 
-// One piece of device memory; freed with its last owner, by any thread, with or without the
-// interpreter's lock. What a consumer of DLPack still holds stays.
+// One piece of device memory. It is freed with its last owner, on any thread, with or without the interpreter's lock. Memory
+// still held by a consumer of DLPack stays allocated.
 class Memory final : public Closable {
  public:
   Memory(AllocatorHandle::Use_ allocator, gpushare_device_ptr pointer, uint64_t bytes)
       : allocator_(std::move(allocator)), pointer_(pointer), bytes_(bytes) {}
   ~Memory() override { Close(); }
-  // Frees it now, whoever holds it.
+  // Frees it now, even if others still hold it.
   void Close() override;
 
   gpushare_device_ptr pointer() const { return pointer_; }
   uint64_t bytes() const { return bytes_; }
   bool inherited() const { return allocator_ != nullptr && allocator_->inherited(); }
 
-  // The streams on which it was used through gpushare, the last one last; consumers on other streams wait for them.
-  // With the interpreter's lock.
+  // The streams on which it was used through gpushare, the latest one last. Consumers on other streams wait for them. Access
+  // needs the interpreter's lock.
   std::vector<std::shared_ptr<StreamWork>> used_on;
 
  private:
@@ -47,16 +47,16 @@ struct Buffer;
 
 class Allocator : public Object {
  public:
-  // `reclaim`: None, or called with (asked, left) in bytes, returns whether to try again. `strategy`: by name.
+  // `reclaim`: None, or a function of (asked, left) in bytes that returns whether to try again. `strategy`: its name.
   static std::shared_ptr<Allocator> Create(const std::shared_ptr<VirtualDevice>& device,
                                            const pybind11::object& reclaim,
                                            const std::string& strategy = "direct");
-  // The one that `device` owns, and so does not own it.
+  // The default allocator of `device`, which owns the allocator. So the allocator does not own the device.
   static std::shared_ptr<Allocator> CreateDefault(const std::shared_ptr<VirtualDevice>& device);
   ~Allocator() override;
   void Close() override;
 
-  // `stream`: a Stream, or none.
+  // `stream`: a Stream or None.
   std::shared_ptr<Memory> AllocateMemory(uint64_t bytes, const pybind11::object& timeout,
                                          const pybind11::object& stream = pybind11::none());
   std::shared_ptr<Buffer> Allocate(uint64_t bytes, const pybind11::object& timeout,
@@ -82,7 +82,7 @@ class Allocator : public Object {
   CParameter* parameter_ = nullptr;
 };
 
-// Memory for whom the calling thread works.
+// Allocates for the tenant for which the calling thread works.
 std::shared_ptr<Buffer> AllocateFor(const std::shared_ptr<Gpu>& gpu, uint64_t bytes);
 
 }  // namespace gpushare::python

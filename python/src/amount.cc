@@ -32,7 +32,7 @@ double AsDouble(py::handle value) {
   return number;
 }
 
-// One key of a spec, by the library's own parser, so that the units are the same everywhere.
+// Parses one key of a spec with the library's own parser, so that units are the same everywhere.
 std::optional<gpushare_spec> TryParse(const char* key, const std::string& text, std::string* why) {
   gpushare_spec spec = {};
   spec.struct_size = sizeof(spec);
@@ -54,7 +54,7 @@ gpushare_spec Parse(const char* key, const std::string& text, const char* field)
   ThrowInvalid(std::string(field) + ": " + why);
 }
 
-// A number of any length, for a message.
+// A number of any length, as it appears in a message.
 std::string Shown(const py::object& whole) {
   const auto bits = py::cast<uint64_t>(whole.attr("bit_length")());
   if (bits > 128) return "a number of " + std::to_string(bits) + " bits";
@@ -111,7 +111,7 @@ std::string TextFrom(py::handle value, const char* field) {
     PyErr_Clear();
     ThrowInvalid(std::string(field) + ": half a surrogate pair given, which UTF-8 does not have");
   }
-  // The library takes texts up to the first zero byte: "a\0b" would be "a".
+  // The library takes a text only up to the first zero byte: "a\0b" would be "a".
   if (std::strlen(text) != static_cast<size_t>(length)) {
     ThrowInvalid(std::string(field) + ": a zero byte at " + std::to_string(std::strlen(text)) +
                  " given; text without one wanted");
@@ -131,7 +131,7 @@ uint64_t SizeFrom(py::handle value, const char* field, const char* allowed) {
     const std::optional<gpushare_spec> spec = TryParse("memory", text, &why);
     if (spec && (spec->set & GPUSHARE_SPEC_MEMORY)) return spec->memory;
     if (spec) why = "'" + text + "': a part of a device has no size here";
-    // What a spec allows beside sizes is nothing to this field.
+    // The part of the message about other forms that a spec allows does not apply to this field.
     const std::string prefix = "spec field 'memory': ";
     if (why.starts_with(prefix)) why.erase(0, prefix.size());
     why.erase(std::min(why.size(), why.find("; allowed: ")));
@@ -147,7 +147,7 @@ double ShareFrom(py::handle value, const char* field) {
   }
   if (!IsNumber(value)) ThrowType(field, value, kShares);
   const double part = AsDouble(value);
-  // Percent, where a part is wanted: who gives 30 does not mean 3000 %.
+  // A percentage in place of a fraction: a caller who passes 30 does not mean 3000 %.
   if (part > 1 && part <= 100) {
     const std::string given = std::string(py::str(value));
     ThrowInvalid(std::string(field) + ": " + given +

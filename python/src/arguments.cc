@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// From Python values to a kernel's parameters.
+// Converts Python values to a kernel's parameters.
 //
 //   int, bool          a whole number of the parameter's size, checked to fit
 //   float              float or double, by the parameter's size
 //   None               a null pointer
-//   Buffer, or what has __cuda_array_interface__      its address
-//   ctypes and numpy scalars, and structs of either   their bytes; the size has to match
+//   Buffer, or an object with __cuda_array_interface__      its address
+//   ctypes and numpy scalars, and structs of either   their bytes; the size must match
 //
-// Where the driver does not tell the sizes (before CUDA 12.4), int is 8 bytes and float a double.
+// If the driver does not tell the sizes (before CUDA 12.4), int has 8 bytes and float is a double.
 #include <cstring>
 
 #include "buffer.h"
@@ -29,7 +29,7 @@ std::string Named(const Kernel& kernel, size_t index) {
                        std::to_string(size) + " bytes");
 }
 
-// A scalar that shows its bytes: ctypes and numpy do.
+// A scalar that exposes its bytes, as ctypes and numpy scalars do.
 class BytesView {
  public:
   explicit BytesView(PyObject* value)
@@ -84,7 +84,7 @@ void* Arguments::Pack(const Kernel& kernel, size_t index, PyObject* value, Word&
                       Stream& stream) {
   const uint32_t size = kernel.sizes_known ? kernel.sizes[index] : 0;
   word.u64 = 0;
-  if (PyLong_Check(value)) {  // bool too
+  if (PyLong_Check(value)) {  // includes bool
     int overflow = 0;
     const long long n = PyLong_AsLongLongAndOverflow(value, &overflow);
     if (n == -1 && overflow == 0 && PyErr_Occurred()) throw py::error_already_set();

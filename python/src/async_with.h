@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is acquired and released: one acquirer at a time, and ``async with``, for which gpushare._async does the waiting, on threads that hold up no event loop.
+// Objects that are acquired and released, by one acquirer at a time, and ``async with``. gpushare._async does the waiting, on
+// threads that do not block an event loop.
 #ifndef GPUSHARE_PYTHON_ASYNC_WITH_H_
 #define GPUSHARE_PYTHON_ASYNC_WITH_H_
 
@@ -13,12 +14,12 @@
 
 namespace gpushare::python {
 
-// Ends a wait of another thread, within 50 ms; of one use.
+// Ends a wait of another thread within 50 ms. Can be used once.
 struct CallOff {
   std::atomic<bool> set{false};
 };
 
-// Marks a lease or a gang as being acquired, which one thread at a time may do. With the interpreter's lock.
+// Marks a lease or a gang as being acquired, so that only one thread at a time does it. Needs the interpreter's lock.
 template <typename T>
 class Acquiring {
  public:
@@ -34,7 +35,7 @@ class Acquiring {
   T& permit_;
 };
 
-// `T` has void AcquireForNobody(int64_t timeout_ns, const CallOff&) and gpushare_lease_options options.
+// `T` must have void AcquireForNobody(int64_t timeout_ns, const CallOff&) and gpushare_lease_options options.
 template <typename T, typename... Extra>
 void DefineAsyncWith(pybind11::class_<T, Extra...>& cls) {
   namespace py = pybind11;

@@ -76,7 +76,7 @@ py::dict ArrayInterface(const Buffer& self) {
   interface["data"] = py::make_tuple(self.pointer(), false);
   interface["version"] = 3;
   interface["strides"] = py::none();
-  // There is room for one stream: the last, which the others go before.
+  // The interface has room for one stream: name the latest one, and make it wait for the others.
   const Producers producers = ProducersOf(self);
   for (const EventHandle::Use_& end : producers.ends) {
     RunInterruptibly([end] { return gpushare_event_synchronize(end->get()); });
@@ -135,7 +135,7 @@ std::shared_ptr<Buffer> NewArray(const std::shared_ptr<Allocator>& allocator,
   const DType& type = DTypeFrom(dtype, "dtype");
   const std::vector<int64_t> extents = ShapeFrom(shape);
   const uint64_t bytes = BytesOf(extents, type);
-  // The driver has no allocation of 0 bytes; an empty array has one byte behind it.
+  // The driver cannot allocate 0 bytes, so an empty array is backed by one byte.
   auto buffer = allocator->Allocate(bytes == 0 ? 1 : bytes, timeout, stream);
   buffer->shape = extents;
   buffer->dtype = &type;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An array in a virtual device's memory, as other libraries understand it.
+// An array in a virtual device's memory, with the interfaces that other libraries understand.
 #ifndef GPUSHARE_PYTHON_BUFFER_H_
 #define GPUSHARE_PYTHON_BUFFER_H_
 
@@ -20,7 +20,7 @@ namespace gpushare::python {
 
 struct Stream;
 
-// C order, without gaps. Views share the memory.
+// In C order, without gaps. Views share the memory.
 struct Buffer : Object {
   std::shared_ptr<Memory> memory;  // null: closed
   std::shared_ptr<Gpu> gpu;
@@ -30,10 +30,10 @@ struct Buffer : Object {
   uint64_t bytes = 0;
 
   void Close() override;
-  const std::shared_ptr<Memory>& Use() const;  // throws when it is closed
+  const std::shared_ptr<Memory>& Use() const;  // throws when the buffer is closed
   gpushare_device_ptr pointer() const { return Use()->pointer(); }
 
-  // What AddLifetime() asks.
+  // The interface that AddLifetime() needs.
   struct Handle {
     const Buffer& buffer;
     bool closed() const { return buffer.memory == nullptr || buffer.memory->pointer() == 0; }
@@ -49,25 +49,25 @@ std::shared_ptr<Buffer> NewArray(const std::shared_ptr<Allocator>& allocator,
                                  const pybind11::object& timeout,
                                  const pybind11::object& stream = pybind11::none());
 
-// What may still be using it: streams, the last one last, and the ends of streams that are closed.
+// The streams that may still use it, the latest one last, and the ends of closed streams.
 struct Producers {
   std::vector<std::shared_ptr<Stream>> streams;
   std::vector<EventHandle::Use_> ends;
 };
 Producers ProducersOf(const Buffer& buffer);
 
-// Exporting it (dlpack.cc).
+// Exports the buffer (dlpack.cc).
 pybind11::object ToDLPack(const std::shared_ptr<Buffer>& buffer, const pybind11::object& stream,
                           const pybind11::object& max_version, const pybind11::object& dl_device,
                           const pybind11::object& copy);
 
-// The device memory behind an argument: a Buffer, anything with __cuda_array_interface__, or an
-// address as int. `bytes` is UINT64_MAX when it is not known.
+// The device memory of an argument: a Buffer, any object with __cuda_array_interface__, or an address as int. `bytes` is
+// UINT64_MAX when it is unknown.
 struct DeviceMemory {
   gpushare_device_ptr pointer = 0;
   uint64_t bytes = UINT64_MAX;
-  std::shared_ptr<Memory> owner;  // of a Buffer
-  // Which the user has to wait for, as the interface of somebody else's array says: a CUstream's address, 1 or 2.
+  std::shared_ptr<Memory> owner;  // set for a Buffer
+  // The stream for which a user has to wait, according to another library's array: a CUstream's address, 1 or 2.
   bool has_stream = false;
   uint64_t stream = 0;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calling functions that are written in Python.
+// Calls functions that are written in Python.
 //
 //   const py::object answer = Call(function, py::make_tuple(asked, left));
 //
-// Not by pybind11's operator(): its frames own references, and a thread that is ended within the function at
-// the interpreter's end would be unwound through them; see WithoutUnwinding().
+// pybind11's operator() cannot be used: its frames own references. A thread that is ended inside the function when the
+// interpreter ends would be unwound through them; see WithoutUnwinding().
 #ifndef GPUSHARE_PYTHON_CALL_H_
 #define GPUSHARE_PYTHON_CALL_H_
 

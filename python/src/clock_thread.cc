@@ -11,10 +11,10 @@
 namespace gpushare::python {
 namespace py = pybind11;
 
-// Shared by the thread and its object; the Python parts are touched with the interpreter's lock only.
+// Shared by the thread and its object. The Python members are only touched with the interpreter's lock.
 struct ClockThread::State {
   py::object body, result, exception;
-  bool over = false;  // somebody has joined it
+  bool over = false;  // some thread has joined it
 };
 
 std::shared_ptr<ClockThread> ClockThread::Start(const Runtime& of, const std::string& name,
@@ -28,7 +28,7 @@ std::shared_ptr<ClockThread> ClockThread::Start(const Runtime& of, const std::st
   const auto run = [](void* argument) {
     auto* const state = static_cast<std::shared_ptr<State>*>(argument);
     if (Finalizing()) return;
-    on_virtual_clock = true;  // with a real GPU it only means that Ctrl-C is for the main thread
+    on_virtual_clock = true;  // with a real GPU this leaves Ctrl-C to the main thread
     const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
     try {
       (*state)->result = Call((*state)->body, py::tuple());
@@ -56,7 +56,8 @@ py::object ClockThread::Join() {
     state_->over = true;
     Check(code);
   }
-  // Another thread is in the lines above. On the clock's own time: who holds the turn must not wait for it elsewhere.
+  // Another thread is executing the lines above. Wait on the clock's own time: a thread with the turn must not block outside
+  // the clock.
   while (!state_->over) {
     const auto use = runtime_.lock();
     if (use == nullptr) break;

@@ -17,15 +17,15 @@ class ClockThread {
  public:
   static std::shared_ptr<ClockThread> Start(const Runtime& of, const std::string& name,
                                             pybind11::function body);
-  // Waits for its end; what the function raised is raised here, what it returned is returned.
+  // Waits for the thread's end. Raises what the function raised, or returns what it returned.
   pybind11::object Join();
   bool joined() const;
 
  private:
   struct State;
   std::shared_ptr<State> state_;
-  gpushare_thread thread_ = nullptr;                               // null: joined, or being joined
-  std::weak_ptr<const decltype(Runtime::handle)::Owner> runtime_;  // which needs not wait for it
+  gpushare_thread thread_ = nullptr;  // null when it was joined or is being joined
+  std::weak_ptr<const decltype(Runtime::handle)::Owner> runtime_;  // need not wait for this
 };
 
 void BindClockThread(pybind11::module_& m);

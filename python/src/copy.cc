@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between the host and a virtual device, and on it.
+// Copies between the host and a virtual device, and within the device.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -14,10 +14,10 @@ namespace py = pybind11;
 
 namespace {
 
-// Copies in flight of which a stream keeps the host side; at more it waits for all.
+// The number of copies in flight for which a stream keeps the host memory. Beyond it the stream is synchronised.
 constexpr size_t kMostHosts = 256;
 
-// The memory of a Python object on the host. Goes with the interpreter's lock, wherever it is let go.
+// The host memory of a Python object. It is released with the interpreter's lock, on whatever thread.
 class HostMemory {
  public:
   HostMemory(py::handle object, bool writable, const char* field) {
@@ -61,7 +61,7 @@ uint64_t BytesToCopy(const py::object& nbytes, uint64_t host, const char* field)
   return bytes;
 }
 
-// The buffer's export too: a bytearray that is exported cannot be made shorter under the copy.
+// Keeps the buffer export until the copy ends: an exported bytearray cannot be shortened during the copy.
 void Keep(Stream& stream, std::shared_ptr<HostMemory> host) {
   if (stream.in_flight.hosts.size() >= kMostHosts) {
     py::cast(stream.shared_from_this()).attr("synchronize")();

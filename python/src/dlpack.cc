@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exporting buffers by DLPack 1.x: dmlc.github.io/dlpack and the Python array API's __dlpack__.
+// Exports buffers with DLPack 1.x: dmlc.github.io/dlpack and the Python array API's __dlpack__.
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -18,10 +18,10 @@ namespace {
 
 [[noreturn]] void Refuse(const std::string& why) { throw py::buffer_error("__dlpack__: " + why); }
 
-// What an exported array stands on, until its consumer calls the deleter: from any thread, with or
-// without the interpreter's lock.
+// What keeps an exported array alive until its consumer calls the deleter, on any thread, with or without the interpreter's
+// lock.
 struct Export {
-  std::shared_ptr<Memory> memory;  // on the device, or
+  std::shared_ptr<Memory> memory;  // on the device, or else:
   std::shared_ptr<void> host;      // a copy on the host
   std::vector<int64_t> shape, strides;
 };
@@ -39,7 +39,7 @@ dlpack::Tensor TensorOf(Export& from, const Buffer& buffer) {
   return tensor;
 }
 
-// A capsule that nobody consumed deletes its tensor; a consumer has renamed it.
+// The capsule's destructor deletes the tensor if no consumer took it; a consumer renames the capsule.
 template <typename Managed>
 void DropCapsule(PyObject* capsule, const char* name) {
   if (!PyCapsule_IsValid(capsule, name)) return;
@@ -83,7 +83,7 @@ py::object Capsule(std::unique_ptr<Export> from, const Buffer& buffer, bool vers
   return py::reinterpret_steal<py::object>(capsule);
 }
 
-// Makes the consumer's stream wait for the last use of the memory through gpushare.
+// Makes the consumer's stream wait for the latest use of the memory through gpushare.
 void WaitFor(const Buffer& buffer, py::handle stream) {
   CUstream_st* consumer = reinterpret_cast<CUstream_st*>(1);  // the legacy default stream
   if (!stream.is_none()) {
@@ -128,7 +128,7 @@ bool WantsVersioned(py::handle max_version) {
          dlpack::kMajor;
 }
 
-// A copy on the host or within the same quota, complete when this returns.
+// Copies to the host or within the same quota. The copy is complete when this returns.
 void CopyInto(Export& to, const std::shared_ptr<Buffer>& buffer, bool to_host) {
   const std::shared_ptr<VirtualDevice> device = buffer->device;
   if (device == nullptr) Refuse("a copy needs the virtual device, which this buffer has lost");
@@ -138,7 +138,7 @@ void CopyInto(Export& to, const std::shared_ptr<Buffer>& buffer, bool to_host) {
   const uint64_t bytes = buffer->bytes;
   const StreamHandle::Use_ on = stream->handle.Use();
   if (to_host) {
-    // As aligned as consumers wish.
+    // 256 bytes: the alignment that consumers expect.
     void* const host = std::aligned_alloc(256, (bytes + 256) / 256 * 256);
     if (host == nullptr) throw std::bad_alloc();
     to.host = std::shared_ptr<void>(host, &std::free);

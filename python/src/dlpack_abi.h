@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The structs of DLPack 1.x as its specification lays them out (dmlc.github.io/dlpack): the
-// agreement between libraries about arrays in each other's memory.
+// The structs of DLPack 1.x, laid out according to its specification (dmlc.github.io/dlpack), by which libraries exchange
+// arrays in each other's memory.
 #ifndef GPUSHARE_PYTHON_DLPACK_ABI_H_
 #define GPUSHARE_PYTHON_DLPACK_ABI_H_
 
@@ -33,7 +33,7 @@ struct Tensor {
   uint64_t byte_offset;
 };
 
-// Before version 1.
+// The form before version 1.
 struct ManagedTensor {
   Tensor tensor;
   void* context;

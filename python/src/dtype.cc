@@ -26,7 +26,7 @@ constexpr DType kTypes[] = {
     {"float64", "<f8", {2, 64, 1}},
     {"complex64", "<c8", {5, 64, 1}},
     {"complex128", "<c16", {5, 128, 1}},
-    // No typestring says bfloat16; consumers of the array interface see its bits.
+    // There is no typestring for bfloat16; consumers of the array interface see its raw bits.
     {"bfloat16", "<V2", {4, 16, 1}},
 };
 

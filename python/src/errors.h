@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From failed calls of the library to Python's exceptions (python/gpushare/_errors.py).
+// Converts failed calls of the library to Python's exceptions (python/gpushare/_errors.py).
 #ifndef GPUSHARE_PYTHON_ERRORS_H_
 #define GPUSHARE_PYTHON_ERRORS_H_
 
@@ -11,7 +11,7 @@
 
 namespace gpushare::python {
 
-// Raises what the calling thread's call that returned `code` said.
+// Raises the exception for `code`, which the calling thread's last call returned, with that call's message.
 [[noreturn]] void ThrowLast(gpushare_status code);
 
 inline void Check(gpushare_status code) {
@@ -20,18 +20,18 @@ inline void Check(gpushare_status code) {
   }
 }
 
-// What a call left behind when it ran on another thread.
+// The failure of a call that ran on another thread.
 struct Failure {
   gpushare_status code = GPUSHARE_OK;
   std::string message;
   gpushare_error_detail detail = {};
 
   static Failure Last(gpushare_status code);
-  void Throw() const;  // nothing when the code is OK
+  void Throw() const;  // does nothing if the code is OK
 };
 
-// A RuntimeWarning of what the calling thread's last call said, for destructors: raises nothing, and is
-// called without the interpreter's lock.
+// Issues a RuntimeWarning with the message of the calling thread's last call, for destructors: raises nothing, and is called
+// without the interpreter's lock.
 void WarnLast();
 
 // Raises gpushare.<name>, one of the classes of _errors.py.

@@ -16,7 +16,7 @@ struct Event : Object {
   void Close() override { handle.Close(); }
 };
 
-// `use(event, native)` with an event that is there for it alone. Without the interpreter's lock.
+// Calls `use(event, native)` with an event created only for that call. Called without the interpreter's lock.
 template <typename Use>
 gpushare_status WithEvent(gpushare_vdev device, const Use& use) {
   gpushare_event event = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Noticing fork(): neither CUDA nor gpushare's threads and locks live on in the child.
+// Detects fork(): neither CUDA nor gpushare's threads and locks survive in the child.
 #ifndef GPUSHARE_PYTHON_FORK_H_
 #define GPUSHARE_PYTHON_FORK_H_
 
@@ -10,7 +10,7 @@
 
 namespace gpushare::python {
 
-// How many forks lie between the process that loaded the extension and this one.
+// The number of forks between the process that loaded the extension and this one.
 inline std::atomic<uint32_t> fork_generation{0};
 
 inline uint32_t ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }

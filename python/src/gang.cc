@@ -20,7 +20,7 @@ inline gpushare_status ReleaseGang(gpushare_gang gang) {
   return gpushare_gang_release(gang, nullptr);
 }
 
-// The terms of a gang, and the gang while it is held; used again and again.
+// The terms of a gang and, while it is held, the gang. Can be acquired repeatedly.
 struct Gang : Object {
   static constexpr char kInUse[] =
       "this gang is held or being acquired already; make another one with Gang()";
@@ -33,11 +33,11 @@ struct Gang : Object {
   gpushare_lease_options options = {};
   bool acquiring = false;
   bool overrun = false;
-  int64_t held_ns = 0;  // the last time
+  int64_t held_ns = 0;  // the duration of the last hold
 
   void Close() override { handle.Close(); }
   void Acquire();
-  // On a thread that looks at no signals.
+  // Runs on a thread that does not look at signals.
   void AcquireForNobody(int64_t timeout_ns, const CallOff& call_off);
   void Release();
 };
@@ -66,7 +66,7 @@ struct Attempt {
   gpushare_lease_options options;
   gpushare_gang got = nullptr;
 
-  // Once, for as long as the options say: an exclusive member that waits for the others keeps its GPU for its maximum.
+  // One attempt for the whole timeout. An exclusive member that waits for the others keeps its GPU up to its maximum.
   gpushare_status Acquire() {
     return gpushare_gang_acquire(members.data(), members.size(), &options, &got);
   }
@@ -128,7 +128,7 @@ std::shared_ptr<Gang> NewGang(const py::object& members, const py::kwargs& terms
   gang->members = std::move(all);
   gang->options.struct_size = sizeof(gang->options);
   gang->options.timeout_ns = GPUSHARE_FOREVER;
-  gang->options.any_thread = 1;  // as is documented; coroutines share the loop's thread
+  gang->options.any_thread = 1;  // as documented; coroutines share the loop's thread
   for (const auto& [key, value] : terms) {
     const std::string name = TextFrom(key, "keyword");
     if (!SetTerm(name, value, &gang->options)) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Giving up the interpreter's lock around whatever can wait.
+// Releases the interpreter's lock (GIL) around everything that can wait.
 //
 //   const gpushare_status code = Unlocked([&] { return gpushare_vdev_suspend(handle); });
 //
-// Every call that reaches the driver can wait: for the gate, for a full queue, and on the simulated
-// GPU's virtual clock for the turn. A thread that comes back while the interpreter is going away
-// does not come back at all: taking the lock would end the thread in the middle of C++ frames.
+// Every call that reaches the driver can wait: for the gate, for a full queue, and for the turn on the simulated GPU's virtual
+// clock. If the interpreter is finalizing when the wait ends, the thread never returns: taking the lock would end the thread in
+// the middle of C++ frames.
 #ifndef GPUSHARE_PYTHON_GIL_H_
 #define GPUSHARE_PYTHON_GIL_H_
 
@@ -23,10 +23,10 @@ inline bool Finalizing() {
 #endif
 }
 
-// Calls what may end the thread: taking the lock, and functions written in Python, which give it up and take it
-// again. Before Python 3.14 a thread that comes too late is unwound, through frames of pybind11 and of the library
-// whose destructors need the lock, which would abort the process. Here it waits for the end of the process, as it
-// does in newer ones. `call` itself must own nothing.
+// Makes a call that may end the thread: taking the lock, or a function written in Python, which releases and takes it. Before
+// Python 3.14, a thread that takes the lock too late is unwound through frames of pybind11 and of the library. Their
+// destructors need the lock, so the process would abort. Here the thread waits for the end of the process instead, as it does
+// in newer versions. `call` itself must own nothing.
 template <typename Function>
 auto WithoutUnwinding(const Function& call) {
   try {
@@ -47,7 +47,7 @@ class NoGil {
   NoGil& operator=(const NoGil&) = delete;
 
  private:
-  // Whether it is this thread that ends the interpreter: it may come back. No other has the lock by then.
+  // This thread finalizes the interpreter, so it may return: no other thread gets the lock by then.
   const bool ends_;
   PyThreadState* const state_;
 };
@@ -58,7 +58,7 @@ auto Unlocked(const Call& call) {
   return call();
 }
 
-// For destructors, which run with the lock or without, also while the interpreter goes away.
+// For destructors, which run with or without the lock, even while the interpreter is finalizing.
 template <typename Call>
 void UnlockedIfLocked(const Call& call) {
   if (PyGILState_Check() && !Finalizing()) {

@@ -130,7 +130,7 @@ std::shared_ptr<Gpu> Open(const py::object& runtime, const py::object& name,
       throw py::type_error("there is no scheduler option '" + given + "'; there are " + known);
     }
     found->set(options, value);
-    // "Not given" is 0 to the library, unless it is told that 0 is meant.
+    // For the library, 0 means "not given" unless this bit says that 0 is meant.
     if (py::cast<double>(found->get(options)) == 0) {
       options.zero |= 1u << (found - kSchedulerKeys);
     }

@@ -13,7 +13,7 @@
 
 namespace gpushare::python {
 
-// Functions of the driver that the C ABI does not offer; each may be null.
+// Functions of the driver that the C ABI does not offer. Each may be null.
 struct DriverCalls {
   // cuFuncGetParamInfo, from CUDA 12.4.
   int (*param_info)(CUfunc_st* function, size_t index, size_t* offset, size_t* size) = nullptr;
@@ -31,7 +31,7 @@ struct Gpu : Object {
   int ordinal = 0;
   std::string name;
   DriverCalls calls;
-  std::vector<Ended> ended;  // of streams that are gone
+  std::vector<Ended> ended;  // for closed streams
 
   ~Gpu() override { LetGoOfAll(*this); }
   void Close() override {

@@ -20,8 +20,7 @@ std::shared_ptr<Kernel> NewKernel(CUfunc_st* native, const std::string& name,
   kernel->gpu = gpu;
   kernel->born = ForkGeneration();
   if (auto* const info = gpu->calls.param_info) {
-    // The first index that is refused ends the list; a refusal of another kind comes at once too, and
-    // then nothing is known.
+    // The first index that is refused ends the list. A refusal of another kind comes at once, and then the sizes are unknown.
     constexpr int kInvalidValue = 1;
     int result = 0;
     Unlocked([&] {
@@ -55,7 +54,7 @@ std::shared_ptr<Module> Load(const std::shared_ptr<Gpu>& gpu, const py::object& 
   }
   const auto text = PyUnicode_Check(image.ptr())
                         ? TextFrom(image, "image")
-                        : py::cast<std::string>(image);  // ends with a zero
+                        : py::cast<std::string>(image);  // has a terminating zero
   gpushare_module handle = nullptr;
   Check(Unlocked([&] { return load(text.c_str(), &handle); }));
   auto module = Born<Module>(gpu->family);

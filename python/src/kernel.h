@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code on a GPU, and the arguments of a launch.
+// Code on a GPU, and the arguments of launches.
 #ifndef GPUSHARE_PYTHON_KERNEL_H_
 #define GPUSHARE_PYTHON_KERNEL_H_
 
@@ -22,14 +22,14 @@ struct Module : Object {
   void Close() override { handle.Close(); }
 };
 
-// A view of CUfunction that keeps its module loaded.
+// A view of a CUfunction that keeps its module loaded.
 struct Kernel final : Object {
-  CUfunc_st* native = nullptr;  // null: closed, with all of its runtime
+  CUfunc_st* native = nullptr;  // null: closed with its runtime
   std::string name;
   std::shared_ptr<Gpu> gpu;
-  ModuleHandle::Use_ module;  // null for one of somebody else's
+  ModuleHandle::Use_ module;  // null for another library's kernel
   uint32_t born = 0;          // ForkGeneration()
-  // Bytes of each parameter, where the driver tells.
+  // The size of each parameter in bytes, if the driver tells it.
   bool sizes_known = false;
   std::vector<uint32_t> sizes;
 
@@ -45,13 +45,13 @@ struct Stream;
 struct VirtualDevice;
 
 std::shared_ptr<Module> LoadModule(const std::shared_ptr<Gpu>& gpu, const pybind11::object& image);
-// In the device's context, which with isolation `context` is its own.
+// Loads it into the device's context, which is its own with isolation `context`.
 std::shared_ptr<Module> LoadModuleOn(const VirtualDevice& device, const pybind11::object& image);
 
-// A launch's arguments, packed as the kernel declares them.
+// The arguments of a launch, packed as the kernel declares them.
 class Arguments {
  public:
-  // Buffers are noted as used on `stream`, and held until this goes.
+  // Buffers are recorded as used on `stream`, and kept alive by this object.
   Arguments(const Kernel& kernel, PyObject* const* values, size_t count, Stream& stream);
   void** pointers() { return spilled_pointers_.empty() ? pointers_ : spilled_pointers_.data(); }
 

@@ -31,11 +31,11 @@ struct Terms {
   gpushare_lease_options options;
 };
 
-// Nobody holds a lease for so long: its maximum is a second unless it is given.
+// Longer than any lease is held: its maximum is a second by default.
 constexpr int64_t kLeapNs = 10'000'000'000;
 
-// Time passes on the virtual clock when all threads that it knows wait, whatever the others do meanwhile: the clock
-// may leap by minutes while such a thread holds a lease.
+// Virtual time passes whenever all threads known to the clock wait, whatever other threads do meanwhile. So the clock may leap
+// by minutes while another thread holds a lease.
 void WarnOfLeap(const Lease& lease) {
   const Runtime& runtime = *lease.device->gpu->runtime;
   if (!runtime.simulated || runtime.handle.closed() || lease.held_ns <= lease.options.maximum_ns) {

@@ -20,7 +20,7 @@ inline gpushare_status ReleaseLease(gpushare_lease lease) {
 }
 using LeaseHandle = Owned<gpushare_lease, ReleaseLease>;
 
-// The terms of a permit, and the permit while it is held; used again and again.
+// The terms of a lease and, while it is held, the permit. Can be acquired repeatedly.
 struct Lease : Object {
   static constexpr char kInUse[] =
       "this lease is held or being acquired already; make another one with lease()";
@@ -30,18 +30,18 @@ struct Lease : Object {
   gpushare_lease_options options = {};
   bool acquiring = false;
   bool overrun = false;
-  int64_t held_ns = 0;  // the last time
+  int64_t held_ns = 0;  // the duration of the last hold
 
   void Close() override { handle.Close(); }
   void Acquire();
-  // For no thread, on one that looks at no signals.
+  // Acquires on behalf of no particular thread, on a thread that does not look at signals.
   void AcquireForNobody(int64_t timeout_ns, const CallOff& call_off);
   void Release();
 };
 
-// Sets the term `name` (hint, maximum, exclusive, timeout); false: there is none of that name.
+// Sets the term `name` (hint, maximum, exclusive, timeout). False if there is no such term.
 bool SetTerm(const std::string& name, pybind11::handle value, gpushare_lease_options* options);
-// Streams as users give them; those of others are bound as long as they are held.
+// Converts streams given by the user. Streams of other libraries are bound as long as the result is held.
 std::vector<std::shared_ptr<Stream>> StreamsFrom(const std::shared_ptr<VirtualDevice>& device,
                                                  pybind11::handle value);
 

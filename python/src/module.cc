@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushare._core: Python's face of the C ABI. One file per object; python/README.md has the map.
+// gpushare._core: the Python interface to the C ABI. One file per object; python/README.md has the map.
 #include <pybind11/pybind11.h>
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace {
 
-// An object that came to be past __init__, by cls.__new__(cls), has nothing behind it. pybind11 would
-// give it memory that nobody constructed at its first use; here that use is an error.
+// An object created by cls.__new__(cls), without __init__, is not initialised. pybind11 would allocate unconstructed memory for
+// it at its first use. Here that use is an error.
 void RefuseUnconstructed(const pybind11::module_& m) {
   for (const auto& [name, value] : pybind11::dict(m.attr("__dict__"))) {
     if (!PyType_Check(value.ptr())) continue;
@@ -36,7 +36,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("version", &gpushare_version,
         "version()\n--\n\nThe version of the libgpushare that is loaded.");
   m.def("abi_version", &gpushare_abi_version, "abi_version()\n--\n\nThe version of its C ABI.");
-  // So that what is written in Python takes durations as the rest does.
+  // Lets the parts written in Python accept durations in the same forms.
   m.def("_duration", [](const pybind11::object& value, const std::string& field) {
     return static_cast<double>(python::DurationFrom(value, field.c_str())) / 1e9;
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the extension's classes have in common, and where each is registered.
+// The common parts of the extension's classes, and the functions that register them.
 #ifndef GPUSHARE_PYTHON_OBJECT_H_
 #define GPUSHARE_PYTHON_OBJECT_H_
 
@@ -18,7 +18,7 @@ struct Object : Closable {
   std::shared_ptr<Family> family;
 };
 
-// Registration, one function a file, in the order in which module.cc calls them.
+// Registration: one function per file, in the order in which module.cc calls them.
 void BindSpec(pybind11::module_& m);
 void BindRuntime(pybind11::module_& m);
 void BindSimulation(pybind11::module_& m);
@@ -38,14 +38,14 @@ void BindTrace(pybind11::module_& m);
 void BindPlacement(pybind11::module_& m);
 void BindWatchdog(pybind11::module_& m);
 
-// An argument that has to be one of our objects: "gpu: str given, gpushare.Gpu wanted".
+// An argument that must be one of our objects: "gpu: str given, gpushare.Gpu wanted".
 template <typename T>
 std::shared_ptr<T> Given(pybind11::handle value, const char* field, const char* wanted) {
   if (!pybind11::isinstance<T>(value)) ThrowType(field, value, wanted);
   return pybind11::cast<std::shared_ptr<T>>(value);
 }
 
-// close(), `closed` and the context manager's two methods.
+// Adds close(), `closed` and the context manager's two methods.
 template <typename Class>
 void AddLifetime(Class& cls, const char* close) {
   using T = typename Class::type;
@@ -65,7 +65,7 @@ void AddLifetime(Class& cls, const char* close) {
           "__exit__(self, *args)\n--\n\nclose().");
 }
 
-// A method of CPython's fast calling convention, for calls that are made very often.
+// Adds a method with CPython's fast calling convention, for calls that are made very often.
 inline void AddFastMethod(pybind11::handle cls, PyMethodDef* method) {
   const auto descriptor = pybind11::reinterpret_steal<pybind11::object>(
       PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(cls.ptr()), method));
@@ -73,7 +73,7 @@ inline void AddFastMethod(pybind11::handle cls, PyMethodDef* method) {
   pybind11::setattr(cls, method->ml_name, descriptor);
 }
 
-// The C++ object behind `self` of exactly or at least the class T.
+// The C++ object behind `self`, which must be a T or of a subclass.
 template <typename T>
 T& Self(PyObject* self) {
   static PyTypeObject* const type =
@@ -87,7 +87,7 @@ T& Self(PyObject* self) {
   return pybind11::cast<T&>(pybind11::handle(self));
 }
 
-// Runs the body of such a method. Not `catch (...)`: that would stop a thread's unwinding.
+// Runs the body of such a method. Does not use `catch (...)`, which would stop a thread's unwinding.
 template <typename Body>
 PyObject* Translated(const Body& body) {
   try {

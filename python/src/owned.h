@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Python's objects own handles of the C ABI.
+// How Python objects own handles of the C ABI.
 //
 //   class Stream : public Object { Owned<gpushare_stream, gpushare_stream_destroy> handle{...}; };
 //   const auto use = stream.handle.Use();         // ClosedError, ForkedError
 //   Unlocked([&] { return gpushare_stream_synchronize(use->get()); });
 //
-// Closing an object while another thread is in a call on it is the one misuse that the C ABI does
-// not detect, and in Python nothing prevents it. So a call holds the handle by a shared owner, and
-// close() takes effect when the last call has returned.
+// Closing an object while another thread is in a call on it is the one misuse that the C ABI does not detect, and Python does
+// not prevent it. So a call holds the handle by a shared owner, and close() takes effect when the last call has returned.
 //
-// Nothing is destroyed in a forked child, whose parent still needs it, nor while the interpreter
-// goes away, when the process ends anyway and threads that would have to give way are gone.
+// Nothing is destroyed in a forked child, because the parent still needs it. Nothing is destroyed while the interpreter is
+// finalizing either: the process is about to end, and the threads that would have to cooperate are gone.
 #ifndef GPUSHARE_PYTHON_OWNED_H_
 #define GPUSHARE_PYTHON_OWNED_H_
 
@@ -28,18 +27,18 @@
 
 namespace gpushare::python {
 
-// Handles that are not destroyed yet, in all of the process. What a call still holds counts, also one
-// that was left to itself when a signal ended the wait for it.
+// The number of handles in the process that are not destroyed yet. A handle held by a call counts too, even by a call that was
+// abandoned when a signal ended the wait for it.
 inline std::atomic<int64_t> live_handles{0};
 
-// Has a close().
+// An object with a close() method.
 class Closable {
  public:
   virtual ~Closable() = default;
   virtual void Close() = 0;
 };
 
-// Everything that was made from one runtime, oldest first. Used with the interpreter's lock only.
+// All objects made from one runtime, oldest first. Only used with the interpreter's lock.
 class Family {
  public:
   void Add(const std::shared_ptr<Closable>& member) {
@@ -49,7 +48,7 @@ class Family {
     }
     members_.push_back(member);
   }
-  // Closes what is left, youngest first.
+  // Closes the remaining objects, youngest first.
   void CloseAll() {
     std::vector<std::weak_ptr<Closable>> members;
     members.swap(members_);
@@ -74,7 +73,7 @@ class Owned {
     ~Owner() {
       if (born_ != ForkGeneration() || Finalizing()) return;
       UnlockedIfLocked([this] {
-        // Whichever ends the GPU tells of work that still runs there.
+        // Whichever handle closes the GPU reports that work is still running there.
         if (Destroy(handle_) == GPUSHARE_DEADLINE_EXCEEDED) WarnLast();
       });
       live_handles.fetch_sub(1, std::memory_order_release);
@@ -90,13 +89,13 @@ class Owned {
   };
   using Use_ = std::shared_ptr<const Owner>;
 
-  // `kind` is what messages call it.
+  // `kind` is the word for the object in messages.
   explicit Owned(const char* kind) : kind_(kind) {}
   Owned(const char* kind, H handle) : owner_(std::make_shared<const Owner>(handle)), kind_(kind) {}
 
   void Reset(H handle) { owner_ = std::make_shared<const Owner>(handle); }
 
-  // Valid as long as it is held.
+  // The result is valid as long as it is held.
   const Use_& Use() const {
     if (owner_ == nullptr) [[unlikely]] {
       ThrowClosed(kind_);
@@ -109,7 +108,7 @@ class Owned {
   bool closed() const { return owner_ == nullptr; }
   bool inherited() const { return owner_ != nullptr && owner_->inherited(); }
   void Close() {
-    // Out of reach before the lock may be given up.
+    // Made unreachable before the interpreter's lock may be released.
     const Use_ last = std::move(owner_);
     owner_ = nullptr;
   }
@@ -119,7 +118,7 @@ class Owned {
   const char* kind_;
 };
 
-// A new object of a family.
+// Creates an object that belongs to a family.
 template <typename T, typename... Arguments>
 std::shared_ptr<T> Born(const std::shared_ptr<Family>& family, Arguments&&... arguments) {
   auto object = std::make_shared<T>(std::forward<Arguments>(arguments)...);

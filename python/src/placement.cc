@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// On which of several GPUs?
+// Chooses among several GPUs.
 #include <memory>
 #include <string>
 #include <vector>

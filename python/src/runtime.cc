@@ -17,10 +17,10 @@ namespace py = pybind11;
 
 namespace {
 
-// Of the process that first had a runtime: its children by fork() cannot have one.
+// The generation of the process that first had a runtime: its forked children cannot have one.
 std::atomic<uint32_t> used_generation{UINT32_MAX};
 
-// Of all runtimes, oldest first; used with the interpreter's lock only.
+// All runtimes, oldest first. Only used with the interpreter's lock.
 std::vector<std::weak_ptr<Runtime>>& Runtimes() {
   static auto& all = *new std::vector<std::weak_ptr<Runtime>>;
   return all;
@@ -65,7 +65,7 @@ std::shared_ptr<Runtime> Create(const py::object& driver, const py::object& simu
   const gpushare_status code = Unlocked([&] { return gpushare_runtime_create(&options, &handle); });
   if (code == GPUSHARE_INVALID_ARGUMENT) {
     const Failure failure = Failure::Last(code);
-    // The library's advice is for callers of the simulator's C functions.
+    // The library's message is for callers of the simulator's C functions.
     if (failure.message.find("configured after cuInit()") != std::string::npos) {
       Throw("FailedPreconditionError",
             "simulation: the simulated GPU is in use already, by a simulated_gpu() or another "

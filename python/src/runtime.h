@@ -15,7 +15,7 @@ struct Runtime : Object {
 
   void Close() override { handle.Close(); }
 
-  // A function of the loaded driver; null when it has none of that name.
+  // A function of the loaded driver; null if the driver has no function of that name.
   template <typename Function>
   Function* Symbol(const char* name) const {
     void* symbol = nullptr;
@@ -24,7 +24,7 @@ struct Runtime : Object {
   }
 };
 
-// On the runtime's clock. Without the interpreter's lock.
+// Sleeps on the runtime's clock. Called without the interpreter's lock.
 inline gpushare_status SleepFor(gpushare_runtime runtime, int64_t ns) {
   int64_t now = 0;
   const gpushare_status code = gpushare_runtime_now(runtime, &now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grids and blocks as Python gives them.
+// Converts grids and blocks given in Python.
 #ifndef GPUSHARE_PYTHON_SHAPE_H_
 #define GPUSHARE_PYTHON_SHAPE_H_
 

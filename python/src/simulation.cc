@@ -18,7 +18,7 @@ namespace py = pybind11;
 
 namespace {
 
-// The simulated driver stays loaded once it is, so its functions outlive the runtime.
+// A simulated driver is never unloaded, so its functions outlive the runtime.
 struct Simulation {
   decltype(&gpushare_sim_reset) reset;
   decltype(&gpushare_sim_clock_is_virtual) clock_is_virtual;
@@ -80,14 +80,14 @@ void LeaveClock(const Simulation& self) {
   on_virtual_clock = false;
 }
 
-// Around blocking that the virtual clock cannot see.
+// Encloses code that blocks in a way that the virtual clock cannot see.
 struct Outside {
   std::shared_ptr<Simulation> simulation;
   bool entered = false;
 };
 
-// A handle that outlived the reset would be destroyed in the next simulation, and take that one's
-// context with it. So calls that other threads are in are waited for.
+// A handle that outlives the reset would be destroyed in the next simulation, together with that simulation's context. So
+// Reset() waits for calls of other threads.
 void Reset(const Simulation& self) {
   constexpr int kMostTries = 10'000;
   const auto in_use = [] { return live_handles.load(std::memory_order_acquire) != 0; };

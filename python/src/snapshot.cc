@@ -75,7 +75,7 @@ py::object ToPython(const gpushare_vdev_stats& s) {
 }
 
 void BindSnapshot(py::module_& m) {
-  // (time in seconds, the stats of each virtual device); gpushare.Snapshot is the face of it.
+  // Returns (time in seconds, the stats of each virtual device), from which gpushare.Snapshot is made.
   m.def("_snapshot", [](const py::object& runtime) {
     const auto of = Given<Runtime>(runtime, "runtime", "gpushare.Runtime");
     const auto use = of->handle.Use();

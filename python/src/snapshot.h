@@ -8,7 +8,7 @@
 
 namespace gpushare::python {
 
-// A gpushare.VirtualDeviceStats.
+// Makes a gpushare.VirtualDeviceStats.
 pybind11::object ToPython(const gpushare_vdev_stats& stats);
 
 }  // namespace gpushare::python

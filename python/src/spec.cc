@@ -26,7 +26,7 @@ gpushare_spec Parse(const std::string& text) {
   return spec;
 }
 
-// One keyword as text goes through the library's parser, as every text form does.
+// A keyword given as text goes through the library's parser, as all text does.
 gpushare_spec ParseField(const std::string& key, py::handle value) {
   const std::string text = TextFrom(value, key.c_str());
   if (text.find_first_of(",=") != std::string::npos) {
@@ -35,7 +35,7 @@ gpushare_spec ParseField(const std::string& key, py::handle value) {
   return Parse(key + "=" + text);
 }
 
-// A number is of bytes, and a small one is likely to be meant as something else.
+// A number means bytes. A very small one is probably a mistake.
 uint64_t MemoryFrom(py::handle value, const char* field) {
   constexpr uint64_t kFewest = 64 << 10;
   if (!IsWhole(value)) {
@@ -58,7 +58,7 @@ uint64_t BytesPerSecond(py::handle value, const char* field) {
 
 using Setter = void (*)(gpushare_spec&, py::handle);
 
-// Each key: its bits in `set`, and how a value that is not text gets in.
+// A key: its bits in `set`, and how to convert a value that is not text.
 struct Key {
   uint32_t bits;
   Setter set;
@@ -180,8 +180,8 @@ void Set(gpushare_spec& spec, const std::string& name, py::handle value) {
   const Key& key = at->second;
   spec.set &= ~key.bits;
   if (name == "policy" && PyUnicode_Check(value.ptr())) {
-    // Not parsed by itself: whether a policy has the share that it needs is for the whole to say. One
-    // too long for the struct is cut, and so stays unknown.
+    // Not validated here: whether a policy has the share that it needs depends on the whole spec. A name too long for the
+    // struct is cut, and so remains unknown.
     const std::string policy = TextFrom(value, "policy");
     std::memset(spec.policy, 0, sizeof(spec.policy));
     std::memcpy(spec.policy, policy.data(), std::min(policy.size(), sizeof(spec.policy) - 1));
@@ -195,7 +195,7 @@ void Set(gpushare_spec& spec, const std::string& name, py::handle value) {
   }
 }
 
-// The value of one key as the Python type that it is given by.
+// The value of one key, as the Python type in which it is given.
 py::object Get(const gpushare_spec& s, const std::string& name) {
   const auto given = [&](uint32_t bit) { return (s.set & bit) != 0; };
   if (name == "memory") {
@@ -210,7 +210,7 @@ py::object Get(const gpushare_spec& s, const std::string& name) {
     if (given(GPUSHARE_SPEC_MEMORY_CAP)) return py::int_(s.memory_cap);
     if (!given(GPUSHARE_SPEC_MEMORY_CAP_SHARE)) return py::none();
     gpushare_spec only = Empty();
-    only.set = GPUSHARE_SPEC_MEMORY_SHARE;  // written alike, and valid alone
+    only.set = GPUSHARE_SPEC_MEMORY_SHARE;  // formatted the same way, and valid on its own
     only.memory_share = s.memory_cap_share;
     return py::str(Spec{only}.Text().substr(sizeof("memory=") - 1));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a virtual device is to have, from Python's keywords.
+// Builds the spec of a virtual device from Python's keywords.
 #ifndef GPUSHARE_PYTHON_SPEC_H_
 #define GPUSHARE_PYTHON_SPEC_H_
 
@@ -16,9 +16,9 @@ struct Spec {
   std::string Text() const;
 };
 
-// `text` is None, a Spec or text; the keywords add to it and win. Validated as a whole.
+// `text` is None, a Spec or text. The keywords are added and take precedence. The result is validated as a whole.
 gpushare_spec SpecFrom(pybind11::handle text, const pybind11::kwargs& fields);
-// The same for a change, which need not be a whole.
+// The same for a change, which need not be complete.
 gpushare_spec ChangeFrom(pybind11::handle text, const pybind11::kwargs& fields);
 
 int PriorityFrom(pybind11::handle value, const char* field);

@@ -17,9 +17,9 @@ namespace py = pybind11;
 
 namespace {
 
-// A stream of another GPU would be adopted without a word, and its work charged to the wrong one.
+// A stream of another GPU would be adopted silently, and its work charged to the wrong GPU.
 void CheckDevice(const Gpu& gpu, CUstream_st* native) {
-  constexpr auto kPerThreadDefault = 2;  // handles up to this are not streams of one device
+  constexpr auto kPerThreadDefault = 2;  // handles up to this value are not streams of one device
   if (reinterpret_cast<uintptr_t>(native) <= kPerThreadDefault) return;
   int ordinal = 0;
   if (gpu.calls.stream_device == nullptr ||
@@ -32,7 +32,7 @@ void CheckDevice(const Gpu& gpu, CUstream_st* native) {
 }
 
 void Synchronize(Stream& self) {
-  // What other threads hand to the stream from here on may not be over when this wait is.
+  // Work that other threads give to the stream from here on may not be complete when this wait ends.
   InFlight before = std::exchange(self.in_flight, InFlight());
   try {
     RunInterruptibly([use = self.handle.Use()] { return gpushare_stream_synchronize(use->get()); });
@@ -131,7 +131,7 @@ PyObject* Launch(PyObject* self_object, PyObject* const* args, Py_ssize_t count,
     const gpushare_shape shape = ShapeFrom(args[1], args[2], options.shared);
     const StreamHandle::Use_ use = self.handle.Use();
     Arguments arguments(kernel, args + 3, static_cast<size_t>(count - 3), self);
-    // Kept until the stream is known to be done with it.
+    // Kept until the stream is known to have finished with it.
     std::vector<ModuleHandle::Use_>& modules = self.in_flight.modules;
     if (kernel.module != nullptr &&
         std::find(modules.begin(), modules.end(), kernel.module) == modules.end()) {
@@ -150,7 +150,8 @@ PyMethodDef launch_method = {"launch",
                              reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Launch)),
                              METH_FASTCALL | METH_KEYWORDS, kLaunchDoc};
 
-// An event behind all work of the stream; null: it is idle, or has been waited for since there was none to be had.
+// An event behind all work of the stream. Null if the stream is idle, or if no event could be created and the stream was
+// synchronised instead.
 EventHandle::Use_ EndOf(gpushare_vdev device, const StreamHandle::Use_& stream) {
   return Unlocked([&]() -> EventHandle::Use_ {
     gpushare_event event = nullptr;
@@ -173,7 +174,7 @@ EventHandle::Use_ EndOf(gpushare_vdev device, const StreamHandle::Use_& stream) 
 
 void Stream::Close() {
   const bool live = !handle.closed() && !handle.inherited() && !Finalizing();
-  // What is in flight stays, and who uses the same memory waits for it: neither is known any more when the handle is gone.
+  // What is in flight must stay, and users of the same memory must wait for it. The handle will not be there to find either.
   const bool known = !in_flight.empty() || (work != nullptr && work.use_count() > 1);
   InFlight kept = std::exchange(in_flight, InFlight());
   if (live && known) {
@@ -203,11 +204,11 @@ void Stream::YieldPoint() const {
 }
 
 void Stream::Uses(Memory& memory) {
-  if (work == nullptr) static_cast<void>(handle.Use());  // which says that it is closed
+  if (work == nullptr) static_cast<void>(handle.Use());  // throws: the stream is closed
   std::vector<std::shared_ptr<StreamWork>>& streams = memory.used_on;
   if (!streams.empty() && streams.back() == work) [[likely]]
     return;
-  // Of streams that are gone, those whose work is over need no place. There are few, but for who makes a stream each time.
+  // Drops closed streams that have no work left. Usually there are few streams, except in programs that create one each time.
   constexpr size_t kMany = 8;
   if (streams.size() >= kMany) {
     std::erase_if(streams, [](const std::shared_ptr<StreamWork>& other) {
@@ -222,7 +223,7 @@ void Stream::Uses(Memory& memory) {
   streams.push_back(work);
 }
 
-// The array interface obliges who takes an array to wait for the stream that it names.
+// The array interface obliges the consumer of an array to wait for the stream that it names.
 void Stream::Uses(const DeviceMemory& memory) {
   if (memory.owner != nullptr) Uses(*memory.owner);
   if (!memory.has_stream) return;
@@ -238,7 +239,7 @@ void Stream::Uses(const DeviceMemory& memory) {
       if (calls.event_record != nullptr && calls.event_record(native, producer) == 0) {
         return gpushare_stream_wait(use->get(), native);
       }
-      // It is of another context than the event, or gone: the first is waited for here.
+      // The producer is of another context than the event, or gone. Wait for it here.
       if (calls.stream_synchronize != nullptr) {
         static_cast<void>(calls.stream_synchronize(producer));
       }
@@ -313,9 +314,9 @@ CUstream_st* NativeStream(py::handle value, const char* field) {
 
 namespace {
 
-// Of the driver's threads; `argument` is the function.
+// Called on the driver's threads; `argument` is the function.
 void CallOnDriversThread(void* argument, bool last) {
-  if (Finalizing()) return;  // and the function stays
+  if (Finalizing()) return;  // the function is leaked
   const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
   auto* const function = static_cast<py::object*>(argument);
   try {
@@ -328,7 +329,7 @@ void CallOnDriversThread(void* argument, bool last) {
 }
 
 void CallOnce(void* argument) { CallOnDriversThread(argument, /*last=*/true); }
-// A graph calls it at every launch, and nobody tells when that is gone.
+// A graph calls it at every launch, and nobody reports when the graph is gone, so the function is leaked.
 void CallAtEach(void* argument) { CallOnDriversThread(argument, /*last=*/false); }
 
 void LaunchHost(const Stream& self, const py::object& function) {

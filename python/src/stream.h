@@ -24,18 +24,18 @@ struct Stream : Object, std::enable_shared_from_this<Stream> {
   std::shared_ptr<VirtualDevice> device;
   Owned<gpushare_vdev, gpushare_vdev_destroy>::Use_
       share;                         // until it is closed, as the stream itself has it
-  pybind11::object adopted;          // somebody else's stream, kept alive; none for one of our own
-  InFlight in_flight;                // let go of when synchronize() has waited for it
-  std::shared_ptr<StreamWork> work;  // for memory that is used on it
+  pybind11::object adopted;          // another library's stream, kept alive; None for our own
+  InFlight in_flight;                // released when synchronize() has waited for it
+  std::shared_ptr<StreamWork> work;  // refers to the stream in memory that was used on it
 
   ~Stream() override { Close(); }
   void Close() override;
   uintptr_t Pointer() const;
   void YieldPoint() const;
-  // Notes that work of this stream uses the memory.
+  // Records that work of this stream uses the memory.
   void Uses(const DeviceMemory& memory);
   void Uses(Memory& memory);
-  // Its work so far is over before later work of `other`, of the same GPU.
+  // Makes later work of `other`, a stream on the same GPU, wait for this stream's work so far.
   void Before(const Stream& other) const;
 };
 
@@ -43,10 +43,10 @@ struct Stream : Object, std::enable_shared_from_this<Stream> {
 std::shared_ptr<Stream> NewStream(const std::shared_ptr<VirtualDevice>& device,
                                   const pybind11::object& adopt);
 
-// The stream behind an object: ours, __cuda_stream__, .cuda_stream (PyTorch), .ptr (CuPy), an int.
+// The stream of an object: ours, __cuda_stream__, .cuda_stream (PyTorch), .ptr (CuPy), an int.
 CUstream_st* NativeStream(pybind11::handle value, const char* field);
 
-// Copies (copy.cc): adds the methods.
+// Adds the methods that copy (copy.cc).
 void AddCopies(pybind11::class_<Stream, std::shared_ptr<Stream>>& cls);
 
 }  // namespace gpushare::python

@@ -11,13 +11,13 @@ namespace gpushare::python {
 namespace {
 
 bool IsOver(const EventHandle::Use_& event) {
-  if (event->inherited()) return false;  // the parent's to wait for
+  if (event->inherited()) return false;  // only the parent can wait for it
   int done = 0;
-  // A context that is lost runs nothing any more.
+  // A lost context runs nothing any more.
   return gpushare_event_query(event->get(), &done) != GPUSHARE_OK || done != 0;
 }
 
-// What is over goes, without the list: the end of an object of the program's may come back here.
+// Drops what is complete. Works on a copy of the list: destroying an object of the program may call this again.
 void Sweep(Gpu& gpu) {
   std::vector<Ended> all;
   all.swap(gpu.ended);
@@ -66,7 +66,7 @@ void LetGoOfAll(Gpu& gpu) {
     Unlocked([&] { return SleepFor(runtime->get(), 1'000'000); });
     LetGoOfFinished(gpu);
   }
-  // The device may write to the host still; of code the end of the GPU takes care.
+  // The device may still write to this host memory, so it is leaked. Closing the GPU takes care of the code.
   std::vector<Ended> last = std::exchange(gpu.ended, {});
   for (Ended& ended : last) {
     static_cast<void>(new std::vector<std::shared_ptr<void>>(std::move(ended.kept.hosts)));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the work of a stream needs until it is over, and who has to know when it is.
+// What the work of a stream needs until it is complete, and what must know when it is.
 //
-// The stream itself may be closed before: then an event behind its work stands for it, and what it needs lies with the
-// GPU, which looks after it when its streams come and go (LetGoOfFinished).
+// If the stream is closed before that, an event behind its work stands for it. What the work needs is then kept by the GPU,
+// which checks it whenever streams are created and closed (LetGoOfFinished).
 //
-// Threading: with the interpreter's lock, but for the end of a StreamWork, which is anybody's.
+// Threading: needs the interpreter's lock, except for destroying a StreamWork, which any thread may do.
 #ifndef GPUSHARE_PYTHON_STREAM_WORK_H_
 #define GPUSHARE_PYTHON_STREAM_WORK_H_
 
@@ -21,32 +21,32 @@ struct Gpu;
 using ModuleHandle = Owned<gpushare_module, gpushare_module_unload>;
 using EventHandle = Owned<gpushare_event, gpushare_event_destroy>;
 
-// A stream as memory knows it that was used there.
+// Represents a stream in the memory that was used on it.
 struct StreamWork {
   std::weak_ptr<Stream> stream;
-  EventHandle::Use_
-      end;  // behind its work, when the stream is closed; null: there is nothing to wait for
+  EventHandle::Use_ end;  // behind its work, once the stream is closed; null: no need to wait
 };
 
-// What is to live as long as work in flight: code, and what a copy reads or writes on the host.
+// What must live as long as work in flight: code, and the host memory of copies.
 struct InFlight {
   std::vector<ModuleHandle::Use_> modules;
   std::vector<std::shared_ptr<void>> hosts;
 
   bool empty() const { return modules.empty() && hosts.empty(); }
-  // Puts what was taken out before what has come since.
+  // Puts back what was taken out, ahead of what was added since.
   void PutBack(InFlight before);
 };
 
-// Of a stream that is gone.
+// The remains of a closed stream.
 struct Ended {
   EventHandle::Use_ end;
   InFlight kept;
 };
 
-// Lets go of what work needed that is over. Waits for nothing.
+// Releases what completed work needed. Does not wait.
 void LetGoOfFinished(Gpu& gpu);
-// The same at the GPU's end: waits up to 5 s for copies, as closing the GPU does; what runs on for longer keeps its host memory for good.
+// The same when the GPU is closed. Waits up to 5 s for copies, as closing the GPU does; the host memory of those that take
+// longer is never released.
 void LetGoOfAll(Gpu& gpu);
 
 }  // namespace gpushare::python

@@ -139,7 +139,7 @@ void BindTenant(py::module_& m) {
       });
   AddLifetime(cls, "close(self)\n--\n\nGives up the name; the tenant's virtual devices live on.");
 
-  // For gpushare.tenant_scope, which has the documentation.
+  // For gpushare.tenant_scope, which documents it.
   m.attr("_tenant_var") = py::reinterpret_borrow<py::object>(ContextVariable());
   m.def("_scope_enter", [](const Tenant& tenant) { return Enter(tenant); });
   m.def("_scope_leave", [](uint64_t scope) { Check(gpushare_scope_leave(scope)); });

@@ -28,8 +28,8 @@ std::shared_ptr<Tenant> NewTenant(const std::shared_ptr<Family>& family, gpushar
                                   const pybind11::dict& labels,
                                   const std::shared_ptr<Tenant>& parent = nullptr);
 
-// While it lives, the calling thread works for the tenant of the current context
-// (gpushare.tenant_scope), if there is one and the thread does not already.
+// While it exists, the calling thread works for the tenant of the current context (gpushare.tenant_scope), if there is one and
+// the thread does not work for it already.
 class ContextTenant {
  public:
   ContextTenant();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two C functions of torch.cuda.memory.CUDAPluggableAllocator, which have no room for a parameter.
+// The two C functions for torch.cuda.memory.CUDAPluggableAllocator, which have no parameter for a context.
 //
-// Whose memory it is, is asked of gpushare at each allocation: the stream's binding first, then the
-// thread's scope, the context's, the default tenant's. PyTorch's autograd allocates for the backward
-// pass on threads of its own, but on the streams of the forward pass, so that comes out right.
+// gpushare determines at each allocation for which tenant it is: by the stream's binding first, then by the thread's scope,
+// then the context's, then the default tenant. PyTorch's autograd allocates for the backward pass on threads of its own, but on
+// the streams of the forward pass, so this gives the right tenant.
 //
-// PyTorch calls them for whole segments of its cache, holding the lock of that cache, with or without
-// the interpreter's lock. So they never ask for the latter: another thread may hold it and wait for
-// the cache. Functions of on_reclaim() are asked on a thread of their own, and waited for 100 ms at most; and a GPU
-// that is closed with the last of its memory is closed on one too. And they never throw.
+// PyTorch calls them for whole segments of its cache. It holds the lock of that cache, with or without the interpreter's lock.
+// So they never take the interpreter's lock: another thread may hold it and wait for the cache. Functions of on_reclaim() run
+// on a separate thread, which is waited for up to 100 ms; a GPU that is closed with the last of its memory is closed on a
+// separate thread too. They never throw.
 #include <pybind11/pybind11.h>
 #include <sys/types.h>
 
@@ -33,7 +33,7 @@ namespace {
 using GpuHandle = decltype(Gpu::handle);
 using GpuUse = GpuHandle::Use_;
 
-// A GPU whose memory PyTorch may have; until its runtime's close_all().
+// A GPU that serves PyTorch's allocations, until its runtime's close_all().
 struct Attachment final : Closable {
   Attachment(int at, GpuUse use) : ordinal(at), gpu(std::move(use)) {}
   void Close() override;
@@ -47,13 +47,13 @@ struct State {
   const uint32_t born = ForkGeneration();
   std::mutex mu;
   std::unordered_map<int, std::shared_ptr<Attachment>> attached;  // by ordinal
-  // What is allocated. It keeps its GPU open, since PyTorch may free it when all else is closed.
+  // Live allocations. Each keeps its GPU open, since PyTorch may free it when everything else is closed.
   std::unordered_map<void*, GpuUse> live;
-  std::map<std::string, std::string> refusals;  // by tenant: what was said last
+  std::map<std::string, std::string> refusals;  // by tenant: the last message
 };
 
-// Never destroyed: PyTorch frees until the very end of the process. A forked child begins with nothing
-// attached and nothing live: that is the parent's, and a thread of the parent may have held the lock.
+// Never destroyed: PyTorch frees memory until the very end of the process. A forked child begins without attachments and
+// allocations: those belong to the parent, and a thread of the parent may have held the lock.
 State& TheState() {
   static std::atomic<State*> current{new State};
   State* state = current.load(std::memory_order_acquire);
@@ -67,7 +67,7 @@ State& TheState() {
 
 void Attachment::Close() {
   State& state = TheState();
-  std::shared_ptr<Attachment> last;  // goes after the lock
+  std::shared_ptr<Attachment> last;  // destroyed after the lock is released
   const std::lock_guard lock(state.mu);
   const auto at = state.attached.find(ordinal);
   if (at == state.attached.end() || at->second.get() != this) return;
@@ -89,14 +89,15 @@ struct InFramework {
   InFramework& operator=(const InFramework&) = delete;
 };
 
-// Lets go of it: elsewhere, where it may be the last, since what ends with the GPU asks for the interpreter's lock.
+// Releases the GPU. If this may be the last use, it happens on a separate thread, because closing the GPU takes the
+// interpreter's lock.
 void LetGoOfGpu(GpuUse gpu) {
   {
     State& state = TheState();
     const std::lock_guard lock(state.mu);
     for (const auto& [ordinal, attached] : state.attached) {
       if (attached->gpu != gpu) continue;
-      gpu = nullptr;  // the attachment has it, and is taken out under the lock only
+      gpu = nullptr;  // the attachment still holds it, and is only removed under the lock
       return;
     }
   }
@@ -106,7 +107,7 @@ void LetGoOfGpu(GpuUse gpu) {
   }
 }
 
-// One that LetGoOfGpu() gets at the end.
+// A use of a GPU that ends with LetGoOfGpu().
 class Held {
  public:
   explicit Held(GpuUse gpu) : gpu_(std::move(gpu)) {}
@@ -184,8 +185,8 @@ void Free(void* pointer) {
 
 extern "C" {
 
-// `stream` is the one that is current on the calling thread. Null: over the quota, upon which PyTorch
-// frees what it caches, asks again, and raises torch.cuda.OutOfMemoryError.
+// `stream` is the calling thread's current stream. Returns null if the quota is exceeded. PyTorch then frees its cache, asks
+// again, and raises torch.cuda.OutOfMemoryError.
 __attribute__((visibility("default"))) void* gpushare_torch_alloc(ssize_t size, int device,
                                                                   CUstream_st* stream) noexcept {
   const InFramework inside;
@@ -196,8 +197,8 @@ __attribute__((visibility("default"))) void* gpushare_torch_alloc(ssize_t size, 
   }
 }
 
-// Credits whoever allocated it. Does nothing for what a forked child has from its parent, and when the
-// interpreter is going away: the driver frees everything a moment later.
+// Credits the tenant that allocated it. Does nothing for memory that a forked child has from its parent, and while the
+// interpreter is finalizing: the driver frees everything a moment later.
 __attribute__((visibility("default"))) void gpushare_torch_free(void* pointer, ssize_t, int,
                                                                 CUstream_st*) noexcept {
   if (pointer == nullptr || Finalizing() || !Py_IsInitialized()) return;
@@ -218,7 +219,7 @@ void BindTorch(py::module_& m) {
         const auto attachment = std::make_shared<Attachment>(given->ordinal, given->handle.Use());
         given->family->Add(attachment);
         State& state = TheState();
-        std::shared_ptr<Attachment> before;  // goes after the lock
+        std::shared_ptr<Attachment> before;  // destroyed after the lock is released
         const std::lock_guard lock(state.mu);
         before = std::exchange(state.attached[given->ordinal], attachment);
       },

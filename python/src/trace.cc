@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// _core.Trace: what gpushare.trace() stands on.
+// _core.Trace: the basis of gpushare.trace().
 #include <iterator>
 #include <string>
 #include <vector>

@@ -32,13 +32,13 @@ py::tuple MemoryOf(const VirtualDevice& self) {
   return py::make_tuple(free_bytes, total);
 }
 
-// Shared with threads that call it. Made and destroyed with the interpreter's lock.
+// Shared with the threads that call it. Created and destroyed with the interpreter's lock.
 struct Asked {
   py::object function;
 };
 using SharedAsked = std::shared_ptr<Asked>;
 
-// With the lock, in whatever thread.
+// Call with the interpreter's lock, on any thread.
 int CallAsked(const Asked& asked, uint64_t bytes) {
   try {
     return py::bool_(python::Call(asked.function, py::make_tuple(bytes))) ? 1 : 0;
@@ -48,8 +48,8 @@ int CallAsked(const Asked& asked, uint64_t bytes) {
   }
 }
 
-// On a thread of its own, for who must not ask for the interpreter's lock: which waits for the answer as long as it may,
-// since who has that lock may wait for the caller.
+// Calls the function on a separate thread, for a caller that must not take the interpreter's lock. Waits for the answer only
+// for a limited time, because a thread with that lock may be waiting for the caller.
 int AskElsewhere(const SharedAsked& asked, uint64_t bytes) {
   constexpr auto kLongest = std::chrono::milliseconds(100);
   struct Answer {
@@ -95,7 +95,7 @@ int Ask(void* context, uint64_t bytes) {
 
 void LetGo(void* context) {
   const auto let_go = [asked = static_cast<SharedAsked*>(context)] {
-    if (Finalizing()) return;  // and the function stays
+    if (Finalizing()) return;  // the function is leaked
     const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
     delete asked;
     PyGILState_Release(gil);
@@ -103,7 +103,7 @@ void LetGo(void* context) {
   if (!in_framework) return let_go();
   try {
     std::thread(let_go).detach();
-  } catch (const std::system_error&) {  // the function stays
+  } catch (const std::system_error&) {  // the function is leaked
   }
 }
 
@@ -128,7 +128,7 @@ void YieldPoint(VirtualDevice& self) {
   for (const std::weak_ptr<Stream>& weak : self.streams) {
     const std::shared_ptr<Stream> stream = weak.lock();
     if (stream == nullptr || stream->handle.closed()) continue;
-    stream->YieldPoint();  // gives back what the whole virtual device was granted
+    stream->YieldPoint();  // returns what was granted to the whole virtual device
     return;
   }
 }

@@ -19,7 +19,7 @@ namespace gpushare::python {
 namespace {
 
 bool OnMainThread() {
-  thread_local uint32_t asked = 0;  // the fork before which it was asked, and 1
+  thread_local uint32_t asked = 0;  // 1 + the fork generation for which `main` was determined
   thread_local bool main = false;
   if (asked != ForkGeneration() + 1) {
     asked = ForkGeneration() + 1;
@@ -38,7 +38,7 @@ struct Task {
   sem_t done;
 };
 
-// The thread on which the main thread's waits run; one that was abandoned ends with its task.
+// The thread that runs the main thread's waits. One that was abandoned ends with its task.
 class Deputy {
  public:
   Deputy() : state_(std::make_shared<State>()) {
@@ -74,7 +74,7 @@ class Deputy {
       }
       if (task == nullptr) return;
       task->failure = Failure::Last(task->call());
-      task->call = nullptr;  // what it owned goes before the waiter comes back
+      task->call = nullptr;  // destroys what it owned before the waiter returns
       sem_post(&task->done);
     }
   }
@@ -82,7 +82,7 @@ class Deputy {
   const std::shared_ptr<State> state_;
 };
 
-// The main thread's, kept between waits.
+// The main thread's deputy, kept between waits.
 struct Place {
   std::unique_ptr<Deputy> deputy;
   uint32_t born = 0;
@@ -96,7 +96,7 @@ bool WaitAWhile(sem_t* done) {
     until.tv_nsec -= 1'000'000'000;
     ++until.tv_sec;
   }
-  return sem_timedwait(done, &until) == 0;  // a signal ends it early
+  return sem_timedwait(done, &until) == 0;  // a signal ends the wait early
 }
 
 }  // namespace
@@ -136,15 +136,15 @@ void RunInterruptibly(std::function<gpushare_status()> call) {
   }
   static Place& place = *new Place;
   if (place.born != ForkGeneration()) {
-    static_cast<void>(place.deputy.release());  // its thread stayed in the parent
+    static_cast<void>(place.deputy.release());  // its thread does not exist in the child
     place.born = ForkGeneration();
   }
-  std::unique_ptr<Deputy> deputy = std::move(place.deputy);  // a signal handler may come here too
+  std::unique_ptr<Deputy> deputy = std::move(place.deputy);  // a signal handler may get here too
   const auto task = std::make_shared<Task>(std::move(call));
   try {
     if (deputy == nullptr) deputy = std::make_unique<Deputy>();
   } catch (const std::system_error&) {
-    Check(Unlocked(task->call));  // no thread to be had: wait without Ctrl-C
+    Check(Unlocked(task->call));  // the machine has no thread left: wait without Ctrl-C
     return;
   }
   deputy->Give(task);

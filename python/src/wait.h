@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits that Ctrl-C ends.
+// Waits that Ctrl-C can end.
 #ifndef GPUSHARE_PYTHON_WAIT_H_
 #define GPUSHARE_PYTHON_WAIT_H_
 
@@ -18,11 +18,11 @@
 
 namespace gpushare::python {
 
-inline constexpr int64_t kLookNs = 50'000'000;  // between two looks at signals
+inline constexpr int64_t kLookNs = 50'000'000;  // interval at which waits check for signals
 
-// From construction to destruction, who is asked while the calling thread waits in the library; nobody, as it is made by itself:
-// around functions of the program that the library calls while it waits. What they wait for themselves has nothing to do with
-// the caller's wait, and where they hold locks of other libraries nobody may ask for the interpreter's.
+// While it exists, `interrupted` decides whether waits of the calling thread in the library end. Constructed without it,
+// nothing ends them: for functions of the program that the library calls while it waits. Their own waits have nothing to do
+// with the caller's wait, and where they hold locks of other libraries, the interpreter's lock must not be taken.
 class AskedScope {
  public:
   explicit AskedScope(int (*interrupted)(void* context) = nullptr, void* context = nullptr) {
@@ -39,17 +39,17 @@ class AskedScope {
   gpushare_interrupt other_ = {};  // what the thread had before
 };
 
-// For calls that wait in the library, for a turn or for memory: the call waits once, on the calling thread and in its place
-// in line, and looks at signals from there.
+// For calls that wait in the library, for a turn or for memory. The call waits once, on the calling thread, keeps its place in
+// the queue, and checks for signals from there.
 //
 //   SignalWatch signals;
 //   const gpushare_status code = Unlocked([&] { return gpushare_lease_acquire(...); });
-//   signals.Check();      // raises what a handler raised; then the call was CANCELLED, or served in the same moment
+//   signals.Check();      // raises what a handler raised; then the call was CANCELLED, or served at the same moment
 //   Check(code);
 //
-// `also` is called there too, with the interpreter's lock; what it raises ends the wait.
+// `also` is called at each check too, with the interpreter's lock. An exception that it raises ends the wait.
 //
-// Threading: of one thread, made and destroyed with the interpreter's lock. Only the main thread handles signals.
+// Threading: for one thread; created and destroyed with the interpreter's lock. Only the main thread handles signals.
 class SignalWatch {
  public:
   explicit SignalWatch(std::function<void()> also = nullptr);
@@ -72,7 +72,7 @@ class SignalWatch {
   std::optional<AskedScope> scope_;
 };
 
-// A wait that another thread calls off, by a flag; the calling thread looks at no signals.
+// A wait that another thread ends through a flag. The calling thread does not check for signals.
 class CallOffWatch {
  public:
   explicit CallOffWatch(const std::atomic<bool>& called_off);
@@ -89,12 +89,12 @@ void WaitInterruptibly(const Call& call) {
   python::Check(code);
 }
 
-// For calls that wait in the driver, which asks nobody: on the main thread, the only one that handles signals, `call` runs
-// on another thread and is left to itself when a signal handler raises. So it owns all it touches.
+// For calls that wait in the driver, which does not check for signals. On the main thread, the only one that handles signals,
+// `call` runs on another thread and is abandoned when a signal handler raises. So it must own everything that it touches.
 void RunInterruptibly(std::function<gpushare_status()> call);
 
-// Whether the calling thread is registered with a simulated GPU's virtual clock. Such a thread waits
-// by itself: the clock would wait for it while another one waits on its behalf.
+// Whether the calling thread is registered with a simulated GPU's virtual clock. Such a thread makes its waits itself: the
+// clock would wait for it if another thread waited on its behalf.
 inline thread_local bool on_virtual_clock = false;
 
 }  // namespace gpushare::python

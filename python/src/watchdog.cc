@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// _core.Watchdog: what gpushare.Watchdog stands on.
+// _core.Watchdog: the basis of gpushare.Watchdog.
 #include <memory>
 #include <utility>
 
@@ -14,7 +14,7 @@ namespace py = pybind11;
 
 namespace {
 
-// A watchdog of the library's, and the function that its thread calls.
+// A watchdog of the library, and the function that its thread calls.
 struct Watching {
   gpushare_watchdog watchdog = nullptr;
   py::object callback;
@@ -23,8 +23,8 @@ struct Watching {
 // Called with the interpreter's lock or without.
 gpushare_status Stop(Watching* watching) {
   const gpushare_status code = gpushare_watchdog_stop(watching->watchdog);
-  if (code != GPUSHARE_OK) return code;  // its own callback dropped it: it goes on
-  if (Finalizing()) return code;         // and the function stays
+  if (code != GPUSHARE_OK) return code;  // refused in its own callback: it goes on
+  if (Finalizing()) return code;         // the function is leaked
   const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
   delete watching;
   PyGILState_Release(gil);
@@ -73,7 +73,7 @@ std::shared_ptr<Watchdog> StartWatchdog(const py::object& gpu, const py::object&
   gpushare_watchdog_options options = {};
   options.struct_size = sizeof(options);
   options.limit_ns = DurationFrom(limit, "limit");
-  if (options.limit_ns == 0) options.limit_ns = -1;  // what is 0 in C is the default
+  if (options.limit_ns == 0) options.limit_ns = -1;  // 0 is to be refused; in C it is the default
   options.callback = &Tell;
   options.context = watching.get();
   const auto use = of->handle.Use();

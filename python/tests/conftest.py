@@ -14,7 +14,7 @@ from collections.abc import Callable
 import gpushare
 import pytest
 
-# "wide" takes the whole device, "small" one SM; both last as long as their parameter says, in ns.
+# "wide" takes the whole device, "small" one SM. Both last as long as their parameter says, in ns.
 PTX = """
 .version 7.0
 .target sm_70
@@ -28,14 +28,14 @@ PTX = """
 
 @pytest.fixture
 def gpu():
-    """On the wall clock: for what other threads, processes and event loops have part in."""
+    """On the wall clock: for tests in which other threads, processes or event loops take part."""
     with gpushare.simulated_gpu(memory="16GiB", sms=100, overlap="serial") as gpu:
         yield gpu
 
 
 @pytest.fixture
 def virtual_gpu():
-    """On the virtual clock, to which the test's thread belongs."""
+    """On the virtual clock, with which the test's thread is registered."""
     with gpushare.simulated_gpu(clock="virtual", memory="16GiB", sms=100, overlap="serial") as gpu:
         yield gpu
 
@@ -67,7 +67,7 @@ def ptx():
 
 @pytest.fixture
 def run_python():
-    """Runs a program in an interpreter of its own; returns what it did."""
+    """Runs a program in a new interpreter. Returns the finished process."""
 
     def run(program: str, *, timeout: float = 30, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(program)],
@@ -78,7 +78,7 @@ def run_python():
 
 @pytest.fixture
 def succeeds(run_python):
-    """Runs a program in an interpreter of its own, which has to end well; importing an array library takes seconds."""
+    """Runs a program in a new interpreter, which has to succeed. Importing an array library takes seconds."""
 
     def run(program: str, **environment: str) -> None:
         ran = run_python(program, timeout=55, **environment)
@@ -89,7 +89,7 @@ def succeeds(run_python):
 
 @pytest.fixture
 def in_threads():
-    """Runs a function in so many threads at once; raises what the first of them raised."""
+    """Runs a function in several threads at once. Raises the first exception of a thread."""
 
     def run(work: Callable[[], object], count: int = 4) -> None:
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
@@ -102,5 +102,5 @@ def in_threads():
 
 @pytest.fixture
 def used():
-    """Bytes in use of a virtual device."""
+    """The bytes in use by a virtual device."""
     return lambda device: device.stats().memory_used

@@ -32,7 +32,7 @@ def test_a_strategy_allocates_in_the_order_of_a_stream(gpu, strategy):
         buffer.close()
         again = allocator.empty((3, MiB), "uint8", stream=stream)
         if strategy == "suballocating":
-            assert again.ptr == first  # at once: it is the stream's own
+            assert again.ptr == first  # at once: it is on the same stream
         assert again.shape == (3, MiB)
         again.close()
         stream.synchronize()
@@ -239,7 +239,7 @@ def test_a_wait_is_called_off():
 
         thread = threading.Thread(target=wait)
         thread.start()
-        while thread.is_alive():  # it may not have come to wait yet
+        while thread.is_alive():  # the thread may not wait yet
             allocator.cancel_waits()
             thread.join(0.001)
         assert isinstance(ends[0], gpushare.CancelledError)

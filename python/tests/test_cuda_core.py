@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def core(gpu):
-    """GPU 0 as cuda.core's, on the simulated driver that `gpu` has loaded."""
+    """GPU 0 as a device of cuda.core, on the simulated driver that `gpu` has loaded."""
     device = cuda_core.Device(0)
     device.set_current()
     return device

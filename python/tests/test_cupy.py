@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpushare.cupy. CuPy needs the CUDA runtime, which the simulated driver does not serve; so its control flow runs here
-with a stand-in for CuPy over simulated memory, and where CuPy is installed what needs no device runs with that. With
-both together on a GPU: tests/gpu/python/test_cupy.py."""
+"""Tests of gpushare.cupy. CuPy needs the CUDA runtime, which the simulated driver does not support. So the control flow
+is tested here with a stand-in for CuPy over simulated memory, and what needs no device runs with CuPy itself where it
+is installed. Tests with both on a GPU: tests/gpu/python/test_cupy.py."""
 
 import contextlib
 import ctypes
@@ -51,7 +51,7 @@ class Device:
 
 
 class Block:
-    """Memory of the driver's: what CFunctionAllocator gives. A null pointer is as good to it as any."""
+    """Memory from the driver, as CFunctionAllocator returns it. Accepts a null pointer like any other."""
 
     def __init__(self, functions, size):
         self.functions, self.size, self.ptr, self.device = functions, size, 0, Device().id
@@ -82,7 +82,7 @@ class Pooled:
 
 
 class MemoryPool:
-    """Freed blocks are kept; only at errorMemoryAllocation they are freed and the allocation is tried again."""
+    """Keeps freed blocks. Only after errorMemoryAllocation it frees them and tries the allocation again."""
 
     def __init__(self, allocator):
         self.allocator, self.free, self.used = allocator, [], []
@@ -199,7 +199,7 @@ def adapter(cupy, gpu):
 
 
 def array(size):
-    """As cupy.empty() does it: by the current allocator."""
+    """Allocates from the current allocator, as cupy.empty() does."""
     return allocators.current(size)
 
 
@@ -259,7 +259,7 @@ def test_one_allocator_for_each_virtual_device(adapter, gpu, device, used):
     kept = adapter.allocator(other)(1000)
     with pytest.raises(MemoryError):
         adapter.allocator(other)(MIB)
-    assert (used(other), used(device)) == (1024, 0)  # CuPy's pool asks for whole 512 bytes
+    assert (used(other), used(device)) == (1024, 0)  # CuPy's pool requests multiples of 512 bytes
     del kept
 
 
@@ -274,7 +274,7 @@ def test_a_closed_virtual_device(adapter, gpu):
     del passing
     again = gpu.virtual_device("c", memory="1MiB")
     adapter.allocator(again)
-    assert (device, True) in adapter._allocators  # an array of it lives
+    assert (device, True) in adapter._allocators  # one of its arrays is alive
     del kept, allocate
     adapter.allocator(again)
     gc.collect()
@@ -289,7 +289,7 @@ def test_a_closed_virtual_device_leaves_nothing_to_its_pool(adapter, gpu):
     device.close()
     assert memory() == 1024 + 2048
     adapter.free_all_blocks(device)
-    assert memory() == 1024 and (device, True) in adapter._allocators  # an array of it lives
+    assert memory() == 1024 and (device, True) in adapter._allocators  # one of its arrays is alive
     del kept
     adapter.free_all_blocks(device)
     gc.collect()
@@ -344,14 +344,14 @@ def test_a_block_is_memory_stream_device_and_lease(adapter, gpu, device, used):
         assert stream.virtual_device is device and [s.ptr for s in streams] == [stream.ptr]
         kept = array(MIB)
         assert used(device) == MIB
-        # The lease is held: another virtual device's is refused on this thread.
+        # The lease is held, so a lease of another virtual device is refused on this thread.
         with pytest.raises(gpushare.FailedPreconditionError):
             other.lease(timeout=0).acquire()
     assert streams == [] and allocators.current is None
     with other.lease():
         pass
     with adapter.tenant(device) as again:
-        assert again is stream  # a pool gives a block back to its stream alone
+        assert again is stream  # a pool reuses a block only on its own stream
     assert used(device) == MIB
     del kept
 
@@ -364,11 +364,11 @@ def test_blocks_nest_and_end_with_an_exception(adapter, gpu, device, used):
                 array(1024)
                 raise KeyError
     assert streams == [] and allocators.current is None and Device().id == 0
-    assert (used(device), used(other)) == (0, 1024)  # the pool has it
+    assert (used(device), used(other)) == (0, 1024)  # the pool keeps it
 
 
 def test_arrays_go_in_and_out_in_order(cupy, virtual_gpu, ptx):
-    """As on CuPy's own streams, what the block is given follows what came before it, and what comes after it the block."""
+    """As between CuPy's own streams, the block's work follows the earlier work, and later work follows the block's."""
     adapter = importlib.import_module("gpushare.cupy")
     spin = virtual_gpu.load(ptx)["spin"]
     device, caller = (virtual_gpu.virtual_device(name, memory="1MiB") for name in "ab")
@@ -442,7 +442,7 @@ def test_without_cupy(succeeds):
 
 
 def test_a_forked_child_leaves_the_parents_memory_alone(succeeds):
-    """CuPy's arrays are freed in the child too, when it drops or collects them."""
+    """CuPy's arrays are freed in the child too, when the child drops or collects them."""
     succeeds("""
         import ctypes, os, gpushare
         device = gpushare.Gpu(gpushare.Runtime("sim")).virtual_device("a", memory="1MiB")
@@ -469,7 +469,7 @@ def test_a_fork_while_another_thread_holds_the_lock(adapter, device):
     with HeldByAThread(adapter):
         child = os.fork()
         if child == 0:
-            signal.alarm(10)  # instead of waiting for ever
+            signal.alarm(10)  # so that it does not wait for ever
             adapter.free_all_blocks(device)
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -509,7 +509,7 @@ def test_the_real_cupys_c_function_memory(gpu, device, used):
     parameter, malloc, free = allocator.c_functions()
     block = memory.CFunctionAllocatorMemory(MIB, parameter, malloc, free, 0)
     assert (block.size, used(device)) == (MIB, MIB) and block.ptr != 0
-    # Over the quota it is a null pointer and no exception: what gpushare.cupy makes one of.
+    # Beyond the quota the result is a null pointer without an exception, which gpushare.cupy turns into one.
     assert memory.CFunctionAllocatorMemory(8 << 30, parameter, malloc, free, 0).ptr == 0
     allocator.close()
     del block

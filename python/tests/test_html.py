@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How objects show themselves: one line and a table, whatever they are called."""
+"""How objects are displayed: as one line and as a table, whatever their names are."""
 
 import html.parser
 import re
@@ -11,7 +11,7 @@ HOSTILE = ['<script>alert("1")</script>', "'\"&amp;<b>", "\u202egnirts", "\u0430
 
 
 class Checker(html.parser.HTMLParser):
-    """Every element is closed in order, and nothing but layout is there."""
+    """Checks that every element is closed in order, and that there are only layout elements."""
 
     ALLOWED = {"div", "table", "thead", "tbody", "tr", "th", "td", "b", "bdi"}
 
@@ -37,7 +37,7 @@ def checked(page):
     checker.feed(page)
     checker.close()
     assert checker.open == []
-    # Colours are those of the page around it: readable on dark ones.
+    # The colours are those of the page around it, so that it is readable on dark pages.
     assert set(re.findall(r"(?<![-\w])(?:color|background):([^;\"]+)", page)) <= {"inherit", "transparent", "currentColor"}
     return checker.text
 

@@ -11,7 +11,7 @@ import pytest
 
 
 class Foreign:
-    """Somebody else's stream."""
+    """A stream of another library."""
 
     def __init__(self, pointer, version=0):
         self._pair = (version, pointer)
@@ -21,7 +21,7 @@ class Foreign:
 
 
 def native_stream(gpu):
-    """A stream made by the driver, past gpushare."""
+    """A stream created by the driver, without gpushare."""
     driver = ctypes.CDLL(gpu.runtime.driver_path)
     stream = ctypes.c_void_p()
     assert driver.cuStreamCreate(ctypes.byref(stream), 1) == 0
@@ -61,7 +61,7 @@ def test_a_stream_of_another_gpu():
         mine = gpu.virtual_device("mine")
         with pytest.raises(ValueError, match="on GPU 1, the virtual device on GPU 0"):
             mine.stream(other.stream())
-        # The number that others see is the physical one.
+        # Other libraries see the number of the physical GPU.
         assert other.alloc(8).__dlpack_device__() == (2, 1)
 
 
@@ -150,7 +150,7 @@ def test_a_consumer_owns_the_memory(device):
     buffer = device.alloc("1 GiB")
     capsule = buffer.__dlpack__(max_version=(1, 0))
     managed = read(capsule)
-    _rename(capsule, _used)  # consumed: the capsule's end is not the tensor's
+    _rename(capsule, _used)  # consumed: the capsule's destructor leaves the tensor alone
     buffer.close()
     del buffer, capsule
     gc.collect()
@@ -171,7 +171,7 @@ def test_a_consumers_stream_waits_for_what_was_written(gpu, device, stream, spin
     buffer = device.alloc(8)
     before = simulation.calls("cuStreamWaitEvent")
     buffer.__dlpack__(stream=consumer.ptr)
-    assert simulation.calls("cuStreamWaitEvent") == before  # nobody has written
+    assert simulation.calls("cuStreamWaitEvent") == before  # there was no writer
     stream.fill(buffer, 1)
     for given in (consumer.ptr, None, 1, 2):
         buffer.__dlpack__(stream=given)
@@ -209,7 +209,7 @@ def test_copies_and_refusals(device, stream):
 
 
 def native_wait(gpu, consumer, event):
-    """Whether what `consumer` has to do is over when it has come to here."""
+    """Whether all work of `consumer` is complete at this point."""
     driver = ctypes.CDLL(gpu.runtime.driver_path)
     assert driver.cuStreamSynchronize(ctypes.c_void_p(consumer)) == 0
     return event.done
@@ -226,7 +226,7 @@ def test_a_consumer_waits_for_all_streams_that_wrote(gpu, device, spin, how, end
     streams[1].fill(buffer, 2, 4)
     for end in ends:
         streams[end].close()
-    assert not event.done  # closing waits for nothing
+    assert not event.done  # closing does not wait
     if how == "interface":
         named = buffer.__cuda_array_interface__["stream"]
         assert named == (None if len(ends) == 2 else streams[1].ptr)
@@ -239,7 +239,7 @@ def test_a_consumer_waits_for_all_streams_that_wrote(gpu, device, spin, how, end
 
 @pytest.mark.parametrize("use", ["copy", "fill", "launch"])
 def test_what_another_library_writes_is_waited_for(gpu, device, stream, spin, mixed, use):
-    """The interface names the stream on which it was written."""
+    """The interface names the stream on which the array was written."""
     driver, theirs, buffer = ctypes.CDLL(gpu.runtime.driver_path), device.stream(), device.alloc(8)
     event = gpushare.Event(device)
     theirs.launch(spin, 1, 1, 150_000_000)
@@ -260,10 +260,10 @@ def test_what_another_library_writes_is_waited_for(gpu, device, stream, spin, mi
 
     began = time.monotonic()
     write(Array(theirs.ptr))
-    assert time.monotonic() - began < 0.12  # on the device
+    assert time.monotonic() - began < 0.12  # the wait is on the device
     stream.synchronize()
     assert event.done
-    write(Array(stream.ptr))  # its own
+    write(Array(stream.ptr))  # on its own stream
     write(Array(1))
     write(Array(None))
     with pytest.raises(ValueError, match="stream 0"):

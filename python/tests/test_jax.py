@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpushare.jax: what it puts into the environment, and what the real JAX reads there."""
+"""What gpushare.jax puts into the environment, and what the real JAX reads from it."""
 
 import importlib.util
 import sys
@@ -17,7 +17,7 @@ needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="
 
 @pytest.fixture
 def clean(monkeypatch):
-    """An environment without any of the variables, restored at the end."""
+    """Removes the variables from the environment, and restores it at the end."""
     for name in NAMES:
         monkeypatch.setenv(name, "before")
         monkeypatch.delenv(name)
@@ -26,7 +26,7 @@ def clean(monkeypatch):
 
 @pytest.fixture
 def stand_in(clean):
-    """JAX 0.10 as far as apply() looks at it."""
+    """The part of JAX 0.10 that apply() uses."""
     updates = []
     jax = types.ModuleType("jax")
     jax.config = types.SimpleNamespace(update=lambda name, value: updates.append((name, value)))
@@ -107,13 +107,13 @@ def test_another_gpu():
 def test_apply(stand_in, clean):
     import os
 
-    clean.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")  # the old name, which JAX refuses beside the new one
+    clean.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")  # JAX refuses the old name together with the new one
     with gpushare.simulated_gpu(devices=2, memory="16GiB") as gpu:
         device = gpushare.Gpu(gpu.runtime, 1).virtual_device("a", memory="4GiB")
         put = gpushare.jax.apply(device)
     assert os.environ["XLA_CLIENT_MEM_FRACTION"] == "0.25" and os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] == ""
     assert {name: os.environ[name] for name in put} == put
-    # The driver has read CUDA_VISIBLE_DEVICES; JAX is told in its own way.
+    # The driver has read CUDA_VISIBLE_DEVICES already; JAX is told by its own setting.
     assert "CUDA_VISIBLE_DEVICES" not in os.environ and stand_in.updates == [("jax_cuda_visible_devices", "1")]
 
 

@@ -52,12 +52,12 @@ def test_a_leap_of_the_virtual_clock_within_a_lease_is_told():
     with pytest.warns(RuntimeWarning, match=r"held for 60 s of the simulated GPU's virtual clock.*start_thread\(\)"):
         with device.lease():
             runtime.sleep(60)
-    with device.lease(maximum=100):  # it was meant
+    with device.lease(maximum=100):  # a maximum this long is intentional
         runtime.sleep(60)
-    with device.lease():  # hardly a leap
+    with device.lease():  # the clock hardly leaps
         runtime.sleep(5)
     simulation.enter()
-    with device.lease():  # on a thread that the clock knows it is so much time
+    with device.lease():  # on a registered thread this is ordinary time
         runtime.sleep(60)
     runtime.close_all()
     simulation.leave()
@@ -83,7 +83,7 @@ def test_a_wait_counts_once_and_for_all_of_its_time(device, on):
         with device.lease():
             pass
 
-    if on == "main":  # which looks at signals
+    if on == "main":  # the main thread checks for signals
         hold()
     else:
         thread = threading.Thread(target=hold)
@@ -131,7 +131,7 @@ def test_coroutines_of_several_tenants(gpu):
         async with device.lease(hint="100us") as lease:
             assert lease.held
             inside.append(device)
-            await asyncio.sleep(0)  # another one may come in: leases are shared
+            await asyncio.sleep(0)  # another coroutine may acquire meanwhile: leases are shared
             order.append(i)
 
     async def main():
@@ -199,7 +199,7 @@ def test_a_coroutines_timeout(device):
 
 @pytest.mark.parametrize("first", [1.0, None])
 def test_timeouts_of_coroutines_behind_one_that_waits(device, first):
-    """Each at its own time, whatever is in front."""
+    """Each times out at its own deadline, whatever is ahead of it."""
     took = {}
 
     async def wait(timeout):
@@ -219,13 +219,13 @@ def test_timeouts_of_coroutines_behind_one_that_waits(device, first):
 
     device.suspend()
     asyncio.run(main())
-    assert took[0] < 0.1 <= took[0.1] < 0.7  # of the machine's clock, far from that of the first
+    assert took[0] < 0.1 <= took[0.1] < 0.7  # by the machine's clock, far from the deadline of the first
     assert first is None or took[first] >= 1
     device.resume()
 
 
 def test_a_lease_is_used_again_after_it_was_cancelled(device):
-    """Whether it was cancelled in the line, while it was acquired, or just then."""
+    """Whether the cancellation came in the queue, during the acquisition, or just after it."""
     async def main():
         lease = device.lease()
         for i in range(60):
@@ -234,7 +234,7 @@ def test_a_lease_is_used_again_after_it_was_cancelled(device):
             await asyncio.sleep(0.002 * (i % 3))
             if i % 2:
                 device.resume()
-                time.sleep(0.0005 * (i % 7))  # acquired, and the loop has not heard of it
+                time.sleep(0.0005 * (i % 7))  # acquired, and the event loop does not know yet
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -247,7 +247,7 @@ def test_a_lease_is_used_again_after_it_was_cancelled(device):
 
 
 def test_a_permit_of_a_loop_that_is_gone_goes_back(device):
-    """One that was acquired when nobody looks any more."""
+    """A permit acquired when nobody waits any more is released."""
     lease, loop = device.lease(), asyncio.new_event_loop()
     device.suspend()
     task = loop.create_task(lease.__aenter__())
@@ -270,7 +270,7 @@ def test_a_permit_of_a_loop_that_is_gone_goes_back(device):
 
 
 def test_a_coroutine_of_a_forked_child(run_python):
-    """The thread that acquires for coroutines is not there in the child."""
+    """The thread that acquires for coroutines does not exist in the child."""
     ran = run_python("""
         import asyncio, os, signal, gpushare
 

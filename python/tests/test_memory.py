@@ -106,7 +106,7 @@ def test_reclaim(gpu):
         assert asked == [(512 << 20, 0), (512 << 20, 256 << 20)]
         with pytest.raises(MemoryError):
             device.allocator(reclaim=lambda asked, left: False).alloc("512MiB")
-        with pytest.raises(ZeroDivisionError):  # what the callback raises is the allocation's to raise
+        with pytest.raises(ZeroDivisionError):  # the allocation raises what the callback raised
             device.allocator(reclaim=lambda asked, left: 1 / 0).alloc("512MiB")
         with pytest.raises(TypeError, match="^reclaim: int given"):
             device.allocator(reclaim=5)
@@ -120,9 +120,9 @@ def test_c_functions(gpu):
     free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(free)
     pointer = malloc(parameter, 1 << 29, 0)
     assert pointer and device.stats().memory_used == 1 << 29
-    assert malloc(parameter, 1 << 30, 0) is None  # over the quota: null, on which frameworks free caches
+    assert malloc(parameter, 1 << 30, 0) is None  # null beyond the quota: frameworks then free their caches
     assert malloc(parameter, 0, 0) is None
-    # Frameworks free at exit, when the allocator may be gone.
+    # Frameworks free at exit, when the allocator may already be closed.
     allocator.close()
     stats = device.stats
     free(parameter, pointer, 0)
@@ -153,7 +153,7 @@ def test_threads_allocate_together(gpu):
 
 
 def wait_for_a_waiter(device):
-    """Until somebody is in line for more memory than is left: then nobody who comes later is served."""
+    """Waits until a thread is in the queue for more memory than is left. After that no later request is served."""
     with contextlib.suppress(TimeoutError):
         while True:
             device.alloc(1, timeout="1ms").close()
@@ -187,18 +187,18 @@ def test_a_wait_is_one_refusal_and_one_event(gpu):
         assert device.stats().memory_denied == 1
         assert [event.kind for event in trace.events].count("denied") == 1
         threading.Timer(0.3, hold.close).start()
-        with device.alloc("512MiB", timeout=None):  # served: none more
+        with device.alloc("512MiB", timeout=None):  # served, and no other
             assert device.stats().memory_denied == 1
 
 
 @pytest.mark.parametrize("timeout", [0, "10s", None])
 def test_what_reclaim_raises_is_its_own_allocations(gpu, timeout):
-    """And it ends the wait at once."""
+    """And the exception ends the wait at once."""
     with gpu.virtual_device("a", memory="1GiB") as device:
         hold, asked = device.alloc("1GiB"), threading.Barrier(3)
 
         def reclaim(wanted, left):
-            asked.wait()  # all are in it
+            asked.wait()  # all of them are in it
             asked.wait()
             raise {100: KeyError, 200: KeyboardInterrupt, 300: ZeroDivisionError}[wanted]
 
@@ -218,11 +218,11 @@ def test_what_reclaim_raises_is_its_own_allocations(gpu, timeout):
             thread.join()
         assert raised == {100: KeyError, 200: KeyboardInterrupt, 300: ZeroDivisionError}
         hold.close()
-        allocator.alloc(100).close()  # nothing is left over
+        allocator.alloc(100).close()  # nothing is left allocated
 
 
 def test_reclaim_is_asked_again_while_it_waits(gpu):
-    """In its place in line, and what it raises then ends the wait too."""
+    """The function is called while the request keeps its place in the queue, and its exception ends the wait too."""
     with gpu.virtual_device("a", memory="1GiB") as device:
         cache, asked = [device.alloc("512MiB"), device.alloc("512MiB")], []
 
@@ -266,7 +266,7 @@ def test_what_reclaim_raises_within_the_c_functions_is_told(gpu):
 
 
 def test_a_virtual_device_that_is_closed_while_another_thread_allocates(gpu):
-    """The allocation ends as it would have, or is refused; what it uses is not taken away beneath it."""
+    """The allocation ends as usual, or is refused; objects that it uses are not destroyed meanwhile."""
     device = gpu.virtual_device("short", memory="1MiB")
     hold = device.alloc("768KiB")
     got = []
@@ -274,7 +274,7 @@ def test_a_virtual_device_that_is_closed_while_another_thread_allocates(gpu):
     thread.start()
     wait_for_a_waiter(device)
     device.close()
-    others = [gpu.virtual_device(f"other {i}", memory="1MiB").alloc(1) for i in range(50)]  # where it was
+    others = [gpu.virtual_device(f"other {i}", memory="1MiB").alloc(1) for i in range(50)]  # in the same place
     hold.close()
     thread.join()
     assert got[0].nbytes == 1 << 20 and got[0].tenant_name == "short" and len(others) == 50
@@ -307,7 +307,7 @@ def test_what_is_being_allocated_is_not_in_use_yet(virtual_gpu):
     runtime.sleep("500us")
     during = device.stats()
     assert not kept and (during.memory_used, during.memory_peak) == (0, 0)
-    assert device.memory[0] == (1 << 30) - (1 << 20)  # nobody else can have it any more
+    assert device.memory[0] == (1 << 30) - (1 << 20)  # it is not available to others any more
     thread.join()
     after = device.stats()
     assert (after.memory_used, after.memory_peak) == (1 << 20, 1 << 20)

@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def numba(gpu, device):
-    """gpushare.numba in use for `device`; Numba looks for a driver at its import, so that is not earlier."""
+    """gpushare.numba in use for `device`. Imported here, because Numba looks for a driver when it is imported."""
     import gpushare.numba
 
     gpushare.numba.use(device)
@@ -83,7 +83,7 @@ def test_over_the_quota_is_numbas_own_error_and_a_memory_error(cuda, numba, devi
 
 
 def test_freed_arrays_that_wait_make_room(cuda, device, used):
-    array = cuda.device_array(700 * MIB, "uint8")  # below a fifth of the quota: it waits to be freed
+    array = cuda.device_array(700 * MIB, "uint8")  # below a fifth of the quota, so its deallocation is pending
     del array
     gc.collect()
     assert used(device) == 700 * MIB
@@ -126,7 +126,7 @@ def test_no_bytes(cuda, device, used):
     assert cuda.device_array(0).copy_to_host().size == 0
     with pytest.raises(Exception, match="0 bytes") as failed:
         cuda.current_context().memalloc(0)
-    assert failed.value.code == 1  # CUDA_ERROR_INVALID_VALUE, as the driver says
+    assert failed.value.code == 1  # CUDA_ERROR_INVALID_VALUE, from the driver
     assert used(device) == 0
 
 
@@ -140,7 +140,7 @@ def test_tenants_by_scope(cuda, gpu, device, used):
             cuda.device_array(2 * MIB, "uint8")
     assert (used(other), used(device)) == (1000, 0)
     del array
-    flush()  # outside of the scope: it is credited to whom it was charged
+    flush()  # outside of the scope, the memory is credited to the tenant that was charged
     assert (used(other), used(device)) == (0, 0)
 
 
@@ -151,7 +151,7 @@ def test_another_virtual_device_for_what_comes(cuda, numba, gpu, device, used):
     after = cuda.device_array(2000, "uint8")
     assert (used(device), used(other)) == (1000, 2000)
     device.close()
-    assert before.copy_to_host().size == 1000  # it outlives the virtual device
+    assert before.copy_to_host().size == 1000  # the array outlives the virtual device
     other.close()
     with pytest.raises(gpushare.ClosedError):
         cuda.device_array(1)
@@ -212,7 +212,7 @@ def test_by_many_threads(cuda, device, in_threads, used):
 
 def test_interprocess_handles_are_asked_of_the_driver(cuda):
     array = cuda.device_array(10)
-    with pytest.raises(Exception, match="NOT_SUPPORTED"):  # by the simulated GPU
+    with pytest.raises(Exception, match="NOT_SUPPORTED"):  # from the simulated GPU
         array.get_ipc_handle()
 
 
@@ -237,7 +237,7 @@ def test_the_interface_is_numbas(cuda, numba):
 # ---- In processes of their own ----
 
 
-# Both load the driver that was loaded first, by its soname.
+# Both use the driver that was loaded first, found by its soname.
 LOADED = """
     import ctypes, os, gpushare
     ctypes.CDLL(gpushare.Runtime("sim").driver_path)

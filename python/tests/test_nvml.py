@@ -20,7 +20,7 @@ CONFIGURATION = "devices=2,memory=8GiB,name=Small One,compute_capability=8.9,clo
 
 @pytest.fixture
 def run_nvml(succeeds, gpu):
-    """Runs a program that finds the simulated libraries as any other program does: by their names."""
+    """Runs a program that finds the simulated libraries by their names, as any other program does."""
     folder = os.path.dirname(gpu.runtime.driver_path)
 
     def run(program):

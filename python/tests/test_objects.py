@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runtime, Gpu, Tenant and VirtualDevice: what they say, refuse and do when closed."""
+"""Runtime, Gpu, Tenant and VirtualDevice: their attributes, their refusals, and what closing does."""
 
 import gc
 import types
@@ -178,7 +178,7 @@ def test_closed_objects_say_so(gpu, device, stream, spin):
     runtime = gpu.runtime
     for close in (buffer, event, module, allocator, stream, device, gpu, runtime):
         close.close()
-        close.close()  # twice is as once
+        close.close()  # closing twice is allowed
         assert close.closed
         assert "closed" in repr(close) or not hasattr(type(close), "__repr__") or type(close).__repr__ is object.__repr__
     for call in (lambda: buffer.ptr, lambda: event.done, lambda: module["k"], lambda: allocator.alloc(1),
@@ -191,7 +191,7 @@ def test_closed_objects_say_so(gpu, device, stream, spin):
 
 
 def test_closing_while_a_call_waits_lets_the_call_end(gpu, device, spin):
-    """The other thread's launch is held; closing its stream must not take it away beneath it."""
+    """The other thread's launch is held; closing its stream must not destroy the stream during the launch."""
     import threading
     stream = device.stream()
     device.suspend()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpushare.plot: what is on the axes is what the counters say."""
+"""gpushare.plot: the axes show what the counters say."""
 
 import gpushare
 import pytest
@@ -41,7 +41,7 @@ def lines(axes):
 
 
 def area(line):
-    """Of a step line drawn with where="pre"."""
+    """The area under a step line drawn with where="pre"."""
     x, y = line.get_xdata(), line.get_ydata()
     return sum((x[i] - x[i - 1]) * y[i] for i in range(1, len(x)))
 
@@ -55,7 +55,7 @@ def test_from_snapshots(virtual_gpu, ptx):
     assert set(shares) == {"a", "b"}
     for name, line in shares.items():
         assert area(line) / 100 == pytest.approx(stats[name].charged, rel=1e-6)
-    # While both launch, three to one: 60 of a's take until 80 ms.
+    # While both launch, the ratio is three to one: 60 of a's kernels take until 80 ms.
     at = {name: line.get_ydata()[8] for name, line in shares.items()}
     assert at["a"] == pytest.approx(75, abs=10) and at["b"] == pytest.approx(25, abs=10)
     waits = lines(gpushare.plot.waits(recorder))
@@ -94,7 +94,7 @@ def test_draws_where_it_is_told(virtual_gpu, ptx, tmp_path):
     assert (tmp_path / "plot.png").stat().st_size > 10_000
     texts = [text.get_text() for text in top.get_legend().get_texts()]
     assert [text.replace("\\", "").lstrip("\u200b") for text in texts] == list(names)
-    # Neither the colour nor the dashes alone tell tenants apart, and both are the same in every plot.
+    # Only colour and dashes together distinguish tenants, and both are the same in every plot.
     styles = [[(line.get_color(), line.get_linestyle()) for line in lines(axes).values()] for axes in (top, middle, bottom)]
     assert styles[0] == styles[1] == styles[2]
     assert len({colour for colour, _ in styles[0]}) == len({style for _, style in styles[0]}) == 2

@@ -30,7 +30,7 @@ def test_snapshots(gpu, device, stream, spin):
 
 
 def test_a_difference_over_a_device_that_was_made_again(gpu, spin):
-    """Counts from zero, as one that was not there."""
+    """It counts from zero, like a device that did not exist before."""
     def work(launches):
         with gpu.virtual_device("a", memory="1GiB") as device, device.stream() as stream:
             for _ in range(launches):
@@ -47,7 +47,7 @@ def test_a_difference_over_a_device_that_was_made_again(gpu, spin):
 
 
 def test_turns_that_were_lost_are_not_made_up_for(virtual_gpu):
-    """One that took as long as 29 others is followed by one a whole epoch later."""
+    """A turn that takes as long as 29 others is followed by the next one a whole epoch later."""
     device, epochs = virtual_gpu.virtual_device("a"), []
 
     def policy(epoch):
@@ -110,7 +110,7 @@ def test_an_exception_ends_the_loop_and_is_raised(virtual_gpu):
         virtual_gpu.runtime.sleep(0.1)
         assert isinstance(loop.error, ZeroDivisionError)
     assert len(calls) == 1 and device.spec.weight == 2
-    # What the block itself raises comes first.
+    # An exception of the block itself takes precedence.
     with pytest.raises(KeyError), loop:
         virtual_gpu.runtime.sleep(0.1)
         raise KeyError

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, fork, the interpreter's end, and what an import costs."""
+"""Ctrl-C, fork, the interpreter's end, and the cost of the import."""
 
 import signal
 import threading
@@ -30,7 +30,7 @@ class Interrupt(Exception):
 
 @pytest.fixture
 def interrupt_soon():
-    """Sends this process a signal, whose handler raises, once the main thread waits."""
+    """Once the main thread waits, sends this process a signal with a handler that raises."""
 
     def handler(number, frame):
         raise Interrupt
@@ -118,7 +118,7 @@ def test_other_threads_run_while_one_waits(device, stream, spin):
     device.suspend()
     waiting = threading.Thread(target=stream.launch, args=(spin, 1, 1, 1000))
     waiting.start()
-    assert sum(range(1000)) == 499500  # this thread has the interpreter
+    assert sum(range(1000)) == 499500  # this thread holds the interpreter's lock
     device.resume()
     waiting.join()
 

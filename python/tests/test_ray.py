@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpushare.ray without a cluster: what Ray would be told. On one: tests/ray."""
+"""gpushare.ray without a cluster: what it would tell Ray. Tests on a cluster: tests/ray."""
 
 import inspect
 import pickle
@@ -13,7 +13,7 @@ import gpushare.ray
 
 @pytest.fixture(autouse=True)
 def preload(tmp_path, monkeypatch):
-    """A folder with objects of the preloaded ones' names, wherever the real ones are."""
+    """A folder with files that have the names of the preload libraries, wherever the real ones are."""
     for name in ("libgpushare_preload.so", "libgpushare_preload_nvml.so"):
         (tmp_path / name).touch()
     monkeypatch.setenv("GPUSHARE_PRELOAD_DIR", str(tmp_path))
@@ -43,10 +43,10 @@ def test_what_was_in_the_runtime_env_stays(preload):
 
 @pytest.mark.parametrize(("asked", "text"), [
     ({"num_gpus": 0.3333}, "memory=33.33%,compute=33.33%"),
-    ({"num_gpus": 1 / 3}, "memory=33.33%,compute=33.33%"),  # down: three of them fit
+    ({"num_gpus": 1 / 3}, "memory=33.33%,compute=33.33%"),  # rounded down, so that three fit
     ({"num_gpus": 0.0001}, "memory=0.01%,compute=0.01%"),
     ({"num_gpus": 1}, "memory=100%,compute=100%"),
-    ({"num_gpus": 4}, "memory=100%,compute=100%"),  # of each
+    ({"num_gpus": 4}, "memory=100%,compute=100%"),  # of each of the GPUs
     ({"num_gpus": 0.25, "gpu_memory": "2GiB"}, "memory=2GiB,compute=25%"),
     ({"num_gpus": 0.25, "gpu_memory": 3 << 30}, "memory=3GiB,compute=25%"),
     ({"num_gpus": 0.25, "spec": "cap=50%,priority=high"}, "memory=25%,compute=25%,cap=50%,priority=high"),
@@ -100,7 +100,7 @@ def test_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"pip install 'ray>=2.40'"):
         gpushare.ray.remote(num_gpus=0.5)
-    assert gpushare.ray.options(num_gpus=0.5)["num_gpus"] == 0.5  # a driver's file can be read without it
+    assert gpushare.ray.options(num_gpus=0.5)["num_gpus"] == 0.5  # a driver script can be read without it
 
 
 def test_no_share_in_a_process_that_is_no_worker():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README's program prints what the README says."""
+"""The README's program prints what the README shows."""
 
 import pathlib
 import re

@@ -134,7 +134,7 @@ def test_durations_of_all_kinds(virtual_gpu):
         assert len(recorder.run(value)) == 2
         assert virtual_gpu.runtime.now() - begin == pytest.approx(0.25, abs=0.001)
     begin = virtual_gpu.runtime.now()
-    gpushare.record(virtual_gpu, every="10s").run("1min")  # longer than an interval may be
+    gpushare.record(virtual_gpu, every="10s").run("1min")  # longer than the maximum interval
     assert virtual_gpu.runtime.now() - begin == pytest.approx(60, abs=0.001)
 
 

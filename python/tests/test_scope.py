@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work is it: threads, pools and coroutines."""
+"""Which tenant work belongs to: threads, pools and coroutines."""
 
 import asyncio
 import contextvars
@@ -24,7 +24,7 @@ def test_unattributed_work_is_the_scopes(gpu, pair):
         assert gpu.resolve().tenant_name == "a" and gpu.alloc(100).tenant_name == "a"
         with tenant_scope(b.tenant):
             assert gpu.resolve().tenant_name == "b"
-            assert gpu.resolve(a.stream()).tenant_name == "a"  # a stream's binding comes first
+            assert gpu.resolve(a.stream()).tenant_name == "a"  # a stream's binding takes precedence
         assert gpu.resolve().tenant_name == "a"
     assert gpu.resolve().tenant_name == "default"
 

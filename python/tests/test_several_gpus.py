@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement on and gangs over several GPUs."""
+"""Placement on several GPUs, and gangs over several GPUs."""
 
 import asyncio
 import contextlib
@@ -88,7 +88,7 @@ def test_a_gang_is_held_within_the_block(gpus):
 
 @pytest.fixture
 def two_gpus():
-    """On the machine's clock: an event loop's threads are none that the virtual one knows."""
+    """On the machine's clock: the virtual clock does not know an event loop's threads."""
     with gpushare.simulated_gpu(clock="wall", devices=2) as gpu:
         yield [gpu, gpushare.Gpu(gpu.runtime, 1)]
 
@@ -102,7 +102,7 @@ def test_coroutines_hold_gangs_in_turn(two_gpus):
         async with gpushare.Gang(pair, exclusive=True) as gang:
             assert gang.held
             inside.append(name)
-            assert set(inside) == {name}  # a tenant's own may be held together, another's not
+            assert set(inside) == {name}  # leases of the same tenant may be held together, but not with another tenant's
             await asyncio.sleep(0)
             inside.remove(name)
             served += 1
@@ -131,7 +131,7 @@ def test_a_coroutine_that_gives_up_leaves_no_gang_behind(two_gpus):
                 await asyncio.wait_for(waiting.__aenter__(), 0.02)
 
     asyncio.run(main())
-    for gpu in two_gpus:  # what it got in the end was given back
+    for gpu in two_gpus:  # what it got in the end was released
         with gpu.virtual_device("c%d" % gpu.ordinal).lease(exclusive=True, timeout=20):
             pass
 
@@ -144,13 +144,13 @@ def test_all_or_none(gpus):
         with pytest.raises(TimeoutError):
             gpushare.Gang(devices, exclusive=True, timeout="5ms").acquire()
         with others[0].lease(timeout="1ms"), others[1].lease(timeout="1ms"):
-            pass  # nothing of it is held
+            pass  # no part of it is held
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "main", "thread"])
 def test_an_exclusive_member_keeps_its_gpu_while_the_gang_waits(two_gpus, kind):
-    """For its maximum, however long that is."""
-    gpus = two_gpus  # in the order of their UUIDs
+    """It keeps the GPU for its maximum, however long the gang waits."""
+    gpus = two_gpus  # in the order of the UUIDs
     a, b = gpushare.Tenant(gpus[0].runtime, "a"), gpushare.Tenant(gpus[0].runtime, "b")
     mine, other = [gpu.virtual_device(a) for gpu in gpus], gpus[0].virtual_device(b)
     mine[1].suspend()

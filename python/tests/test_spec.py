@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specs and units: text and keywords come to the same, and what is wrong is named."""
+"""Specs and units: text and keywords have the same result, and errors name the field."""
 
 import datetime
 import pickle

@@ -136,7 +136,7 @@ def test_modules(gpu, ptx):
     with pytest.raises(TypeError, match="^image: int given"):
         gpu.load(5)
     module.close()
-    assert kernel.footprint(1, 1)  # the kernel keeps its code
+    assert kernel.footprint(1, 1)  # the kernel keeps its module loaded
 
 
 def test_copies_round_trip(device, stream):
@@ -178,7 +178,7 @@ def test_copies_that_cannot_be(device, stream):
 def test_events(device, stream, spin):
     start, end = gpushare.Event(device, timing=True), gpushare.Event(device, timing=True)
     other = device.stream()
-    # Behind this the events stand back to back, however long the calls between them take.
+    # Behind this kernel the events follow each other directly, however long the calls between them take.
     stream.launch(spin, 1, 1, 20_000_000)
     stream.record(start)
     stream.launch(spin, 1, 1, 2_000_000)
@@ -236,7 +236,7 @@ def test_a_device_with_its_own_context_takes_kernels_of_its_own(virtual_gpu, ptx
 
 
 def a_host_array(nbytes):
-    """A bytearray, and whether its memory is let go of: one that is exported cannot be resized."""
+    """A bytearray, and a function that tells whether its memory has been released: an exported one cannot be resized."""
     host = bytearray(nbytes)
 
     def kept():
@@ -258,22 +258,22 @@ LETS_GO = {
 
 @pytest.mark.parametrize("how", LETS_GO)
 def test_what_an_asynchronous_copy_uses_is_kept_until_it_is_done(gpu, device, spin, how):
-    """Also when its stream is gone; then it is let go of without anybody's waiting."""
+    """Even if its stream is closed; then it is released without any wait."""
     stream, buffer = device.stream(), device.alloc("1MiB")
     host, kept = a_host_array(1 << 20)
     driver, view = ctypes.CDLL(gpu.runtime.driver_path), (ctypes.c_ubyte * len(host)).from_buffer(host)
     address = ctypes.c_void_p(ctypes.addressof(view))
     del view
-    # Of memory that is not pinned the driver waits for the copy itself.
+    # For memory that is not pinned, the driver waits for the copy itself.
     assert driver.cuMemHostRegister_v2(address, ctypes.c_size_t(len(host)), 0) == 0
     simulation = gpushare.Simulation(gpu.runtime)
     simulation.inject("hang kernel=spin")
     stream.launch(spin, 1, 1, 1_000_000)
     stream.copy_to_device(buffer, host, wait=False)
-    LETS_GO[how](stream)  # which would wait for ever
+    LETS_GO[how](stream)  # this must not wait for ever
     del stream
     gc.collect()
-    device.stream().close()  # which looks
+    device.stream().close()  # closing a stream checks for finished work
     assert kept()
     simulation.inject("clear")
     began = time.monotonic()
@@ -298,7 +298,7 @@ def test_a_synchronize_lets_go_of_what_was_there_before_it(device, stream, spin)
     event = gpushare.Event(device)
     stream.record(event)
     waits.join()
-    if not event.done:  # the wait may have been for the second as well
+    if not event.done:  # the wait may have covered the second one as well
         assert second_kept()
     assert not first_kept()
     stream.synchronize()

@@ -29,12 +29,12 @@ def test_an_exception_leaves_it_clean():
 
 def test_a_runtime_that_could_not_be_leaves_it_clean():
     for clock in ("wall", "virtual"):
-        for _ in range(2):  # the second is not told that the simulated GPU is in use, by nothing that could be closed
+        for _ in range(2):  # the second must not find the simulated GPU in use: nothing is there to be closed
             with pytest.raises(gpushare.UnavailableError, match="no broker at '/nonexistent/broker.sock'"):
                 gpushare.Runtime("sim", simulation=f"clock={clock},memory=1GiB", broker="/nonexistent/broker.sock")
     with gpushare.simulated_gpu(memory="2GiB") as gpu:
         assert gpu.probe().memory_total == 2 << 30
-        # One that is in use is left alone.
+        # A simulated GPU in use is left alone.
         with pytest.raises(gpushare.FailedPreconditionError, match="in use already"):
             gpushare.Runtime("sim", simulation="memory=1GiB", broker="/nonexistent/broker.sock")
         gpu.virtual_device("a", memory="1GiB").alloc("1GiB")
@@ -141,7 +141,7 @@ def test_plain(simulated_gpu):
 
 
 def test_calls_of_other_threads_end_first(ptx):
-    """A call that outlives the block must not reach into the next one's simulation."""
+    """A call that outlasts the block must not reach into the next test's simulation."""
     import threading
     for _ in range(20):
         with gpushare.simulated_gpu() as gpu:

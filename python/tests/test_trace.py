@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpushare.trace: the file, the events, and that both say what the snapshot says."""
+"""gpushare.trace: the file and the events, which both agree with the snapshot."""
 
 import collections
 import json
@@ -9,7 +9,7 @@ import pytest
 
 
 def contend(gpu, ptx, names=("a", "b")):
-    """Two tenants that launch against each other on the virtual clock, and lease."""
+    """Two tenants that compete on the virtual clock with launches and leases."""
     spin = gpu.load(ptx)["spin"]
     devices = [gpu.virtual_device(name, memory="2GiB") for name in names]
 
@@ -25,7 +25,7 @@ def contend(gpu, ptx, names=("a", "b")):
     threads = [gpu.runtime.start_thread(lambda device=device: work(device)) for device in devices]
     for thread in threads:
         thread.join()
-    gpu.runtime.sleep(0.02)  # of the virtual clock: all is settled
+    gpu.runtime.sleep(0.02)  # on the virtual clock: everything is settled afterwards
     return devices
 
 
@@ -75,7 +75,7 @@ def test_the_file(virtual_gpu, ptx, tmp_path):
     for e in data["traceEvents"]:
         if e["ph"] == "X":
             slices[names[e["pid"], e["tid"]]].append(e)
-    # Slices of one thread do not overlap, or the viewer would nest them.
+    # Slices of one thread must not overlap, or the viewer would nest them.
     for thread, row in slices.items():
         row.sort(key=lambda e: e["ts"])
         for before, after in zip(row, row[1:], strict=False):
@@ -119,7 +119,7 @@ def test_misuse(tmp_path):
                 gpushare.trace(of=gpu.runtime).start()
             assert "0 events read" in repr(trace)
         with gpushare.trace():
-            pass  # the one before has ended
+            pass  # the previous trace has ended
 
 
 def test_a_block_that_raises_writes_its_file(gpu, tmp_path):
@@ -138,7 +138,7 @@ def test_a_trace_that_is_refused_leaves_the_file_as_it_is(gpu, tmp_path):
     assert path.read_text() == "before"
     with pytest.raises(IsADirectoryError):
         gpushare.trace(tmp_path, of=gpu).start()
-    with gpushare.trace(path, of=gpu):  # the one that could not be written does not record
+    with gpushare.trace(path, of=gpu):  # the trace that could not be written does not record
         pass
     assert json.loads(path.read_text())
 

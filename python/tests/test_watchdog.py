@@ -28,7 +28,7 @@ def test_work_that_does_not_end_is_told_of(virtual_gpu, kernel):
     [incident] = told
     assert incident.kind == "stuck" and incident.tenant == "a" and incident.stream == stream.ptr
     assert incident.late == pytest.approx(0.2, abs=0.02) and not incident.lease and incident.driver_result == 0
-    spin(stream, kernel, 0.6)  # nobody watches
+    spin(stream, kernel, 0.6)  # there is no watchdog
     virtual_gpu.runtime.sleep(1)
     assert len(told) == 1
 

@@ -17,9 +17,9 @@
                 optimizer.step()
                 optimizer.zero_grad()
 
-Over the quota PyTorch raises its own `torch.cuda.OutOfMemoryError`. PyTorch's allocator stays what it is, so
-`torch.cuda.memory_allocated()` and cuDNN's benchmarking work; only what the region's stream allocates comes
-from the virtual device, also in autograd's threads.
+Beyond the quota PyTorch raises its own `torch.cuda.OutOfMemoryError`. PyTorch's allocator is not replaced, so
+`torch.cuda.memory_allocated()` and cuDNN's benchmarking work. Only allocations on the region's stream come from the
+virtual device, including those of autograd's threads.
 
 Importing this module does not import torch. docs/pytorch.md says what is covered and what is not.
 """

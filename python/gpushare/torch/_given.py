@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments."""
+"""Checks arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ._pace import Pace
 
 
 def virtual_device(device: _core.VirtualDevice, *, usable: bool = True) -> _core.VirtualDevice:
-    """`device`; raises TypeError when it is something else, ClosedError or ForkedError when it is not `usable`."""
+    """Returns `device`. Raises TypeError for anything else, ClosedError or ForkedError when it is not `usable`."""
     if not isinstance(device, _core.VirtualDevice):
         raise TypeError(f"device: {type(device).__name__} given, gpushare.VirtualDevice wanted")
     if usable:
@@ -18,7 +18,7 @@ def virtual_device(device: _core.VirtualDevice, *, usable: bool = True) -> _core
 
 
 def pace(hint: Duration | None) -> Pace | None:
-    """Of leases that take `hint`; None for the stream's own."""
+    """The pace of leases that take `hint`; None for the stream's own pace."""
     return None if hint is None else Pace(duration(hint, "hint", most=60))
 
 

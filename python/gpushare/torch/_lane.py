@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes: a stream of a virtual device and the pool of PyTorch's cache that goes with it.
+"""Lanes: a stream of a virtual device and the pool of PyTorch's cache that belongs to it.
 
-A region has one to itself and gives it back for the next region of the same virtual device, so that what
-PyTorch cached is still there. Streams are gpushare's: PyTorch's own come from a pool of 32 that goes round,
-so that two tenants would be given the same one.
+A region has a lane to itself and returns it for the next region of the same virtual device, so that PyTorch's cache is
+still there. The streams are gpushare's: PyTorch reuses its own 32 streams in turn, so two tenants would get the same
+one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 class Lane:
-    """See above. Used by one thread at a time."""
+    """See the module. Used by one thread at a time."""
 
     def __init__(self, device: _core.VirtualDevice) -> None:
         self.device = device
@@ -33,30 +33,30 @@ class Lane:
         self.stream = device.stream()
         self.torch_stream = torch.cuda.ExternalStream(self.stream.ptr, device=self.index)
         self.pool: torch.cuda.MemPool = _pool.new_pool(self.index)
-        self.spent = False  # out of memory: what its pool has cached does not fit what is asked for
+        self.spent = False  # out of memory: the cached blocks of its pool do not fit what is requested
         self.pace = Pace()
 
     def renew(self) -> None:
-        """An empty pool in place of the one that is spent. Not while PyTorch allocates from it."""
+        """Replaces the spent pool by an empty one. Not to be called while PyTorch allocates from it."""
         before, self.pool, self.spent = self.pool, _pool.new_pool(self.index), False
         _pool.routing.finish(before)
 
     def close(self) -> None:
-        """Ends the stream when its work is done; the memory of tensors that still live stays charged."""
+        """Closes the stream when its work is done. The memory of live tensors stays charged."""
         import torch
 
         pool = self.pool
         del self.pool
         if not self.stream.closed:
             self.torch_stream.synchronize()
-            # cuBLAS keeps a workspace a stream, in that stream's pool, and knows streams by their address.
+            # cuBLAS keeps one workspace per stream, in that stream's pool, and identifies streams by their address.
             torch._C._cuda_clearCublasWorkspaces()
             self.stream.close()
         _pool.routing.finish(pool)
 
 
 class Lanes:
-    """All that are not in use, by virtual device."""
+    """All lanes that are not in use, by virtual device."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,8 +64,8 @@ class Lanes:
         self._born = os.getpid()
 
     def take(self, device: _core.VirtualDevice) -> Lane:
-        """One for the caller alone, the last that was given back first."""
-        device.memory  # raises when it is closed or inherited by a fork
+        """Returns a lane for exclusive use: the one returned last, or a new one."""
+        device.memory  # raises if it is closed or inherited by a fork
         self._sweep()
         with self._lock:
             idle = self._idle.get(device)
@@ -88,7 +88,7 @@ class Lanes:
         _pool.routing.drain()
 
     def release(self, device: _core.VirtualDevice) -> int:
-        """Closes the idle ones of the device; how many."""
+        """Closes the idle lanes of the device. Returns how many."""
         with self._lock:
             idle = self._idle.pop(device, [])
         for lane in idle:
@@ -96,7 +96,7 @@ class Lanes:
         return len(idle)
 
     def empty(self, device: _core.VirtualDevice) -> None:
-        """New pools for the idle ones of the device."""
+        """Gives the idle lanes of the device new pools."""
         with self._lock:
             idle = self._idle.pop(device, [])
         try:
@@ -112,7 +112,7 @@ class Lanes:
             self.release(device)
 
     def _sweep(self) -> None:
-        """A stream keeps its share alive: those of virtual devices that were closed go."""
+        """Closes the idle lanes of closed virtual devices, because a stream keeps its share alive."""
         with self._lock:
             closed = [device for device in self._idle if device.closed]
         for device in closed:
@@ -121,7 +121,7 @@ class Lanes:
 
 lanes = Lanes()
 
-# What a forked child has from its parent is never destroyed there: CUDA does not survive a fork.
+# Objects that a forked child has from its parent are never destroyed in the child: CUDA does not survive a fork.
 _inherited: list[Any] = []
 
 
@@ -132,5 +132,5 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
-# Before the interpreter goes away, when PyTorch can still free.
+# Runs before the interpreter is finalizing, when PyTorch can still free.
 atexit.register(lambda: lanes.close())

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much device time a lease is going to take, and the leases themselves.
+"""Predicts how much device time a lease will take, and takes the leases.
 
-A lease is charged by its hint until its work has been measured, and where the work of two leases overlaps
-the meter can only split the time by their hints. So turns are exclusive unless the caller wants otherwise,
-and what one took is read from two events on its own stream: the device was its alone, so the hint does not
-rest on what the meter made of the hint before.
+A lease is charged by its hint until its work has been measured, and where the work of two leases overlaps the meter can
+only divide the time by their hints. So turns are exclusive by default, and the time that one takes is read from two
+events on its own stream: it had the device alone, so the next hint does not depend on what the meter made of the
+previous one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _FIRST_HINT = 1e-3
 _LEAST_HINT, _LARGEST_HINT = 2e-5, 10.0
-# Two events take a few microseconds, and steps change slowly.
+# Two events cost a few microseconds, and the duration of steps changes slowly.
 _FIRST_TIMED, _TIMED_EVERY = 4, 16
 
 
 class Pace:
-    """Of leases that take about as long as one another. Used by one thread at a time."""
+    """The pace of leases that take about the same time. Used by one thread at a time."""
 
     def __init__(self, fixed: float | None = None) -> None:
         self.hint = _FIRST_HINT if fixed is None else fixed
@@ -32,7 +32,7 @@ class Pace:
         self._timed: tuple[_core.Event, _core.Event] | None = None
 
     def start(self, lane: Lane) -> tuple[_core.Event, _core.Event] | None:
-        """Events for the turn that begins, if it is one to be timed; takes in what the last such took."""
+        """Returns events for the turn that begins, if it is to be timed. Updates the hint from the last timed turn."""
         self._count += 1
         if self._fixed:
             return None
@@ -46,21 +46,21 @@ class Pace:
         return _core.Event(lane.device, timing=True), _core.Event(lane.device, timing=True)
 
     def end(self, events: tuple[_core.Event, _core.Event]) -> None:
-        """They are recorded."""
+        """Call when the events have been recorded."""
         self._timed = events
 
     def _take(self, seconds: float) -> None:
-        # The first steps load libraries and choose algorithms: what comes after them counts at once.
+        # The first steps load libraries and choose algorithms, so the measurements after them get full weight.
         part = 1.0 if self._count <= 2 * _FIRST_TIMED else 0.25
         self.hint = min(max(self.hint + part * (seconds - self.hint), _LEAST_HINT), _LARGEST_HINT)
 
 
 class Turn:
-    """One lease on the stream of a lane."""
+    """One lease on a lane's stream."""
 
     def __init__(self, lane: Lane, pace: Pace, exclusive: bool, timeout: Any) -> None:
         self._lane, self._pace = lane, pace
-        # Not while others run beside it: the time would be theirs too.
+        # Only when nothing else runs meanwhile: otherwise its time would be included.
         self._events = pace.start(lane) if exclusive else None
         self._lease = lane.device.lease(hint=pace.hint, maximum=max(1.0, 4 * pace.hint), exclusive=exclusive,
                                         timeout=timeout, streams=[lane.stream])
@@ -73,7 +73,7 @@ class Turn:
                 raise
 
     def end(self) -> None:
-        """Gives it back; waits for nothing."""
+        """Releases the lease. Does not wait."""
         events, self._events = self._events, None
         try:
             if events is not None and not self._lane.stream.closed:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocator that PyTorch's pools ask, and which of PyTorch's memory goes to which pool.
+"""The allocator behind PyTorch's pools, and the routing of PyTorch's allocations to pools.
 
-PyTorch diverts allocations to a pool by a filter. `torch.cuda.use_mem_pool()` filters by thread, and so
-leaves out the backward pass, whose threads are autograd's. Here the filter is the stream: the backward pass
-runs on the streams of the forward pass.
+PyTorch diverts allocations to a pool by a filter. `torch.cuda.use_mem_pool()` filters by thread, which misses the
+backward pass on autograd's threads. Here the filter is the stream, because the backward pass runs on the streams of the
+forward pass.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _made_lock = threading.Lock()
 
 
 def allocator_path() -> str:
-    """The shared object that has the functions `ALLOCATOR_FUNCTIONS`, for whoever makes pools by hand:
+    """The path of the shared object with the functions `ALLOCATOR_FUNCTIONS`, for programs that make pools themselves:
 
         path, (alloc, free) = gpushare.torch.allocator_path(), gpushare.torch.ALLOCATOR_FUNCTIONS
         mine = torch.cuda.memory.CUDAPluggableAllocator(path, alloc, free)
 
-    They allocate for the virtual device to which the current stream is bound, else for the thread's
-    `tenant_scope`, else for the tenant "default"; on GPUs of which a region has been entered once.
+    They allocate for the virtual device to which the current stream is bound, else for the thread's `tenant_scope`,
+    else for the tenant "default". They work on GPUs on which a region has been entered before.
     """
     return _core.__file__
 
 
 def allocator() -> torch.cuda.memory.CUDAPluggableAllocator:
-    """The `CUDAPluggableAllocator` of all regions: one for the process, which never ends, since a pool must not
-    outlive its allocator.
+    """The `CUDAPluggableAllocator` of all regions. There is one for the process, and it is never destroyed, because a
+    pool must not outlive its allocator.
 
     Raises:
         ImportError: PyTorch is not installed, or too old; the message says what to install.
@@ -58,19 +58,19 @@ def allocator() -> torch.cuda.memory.CUDAPluggableAllocator:
 
 
 def new_pool(device: int) -> torch.cuda.MemPool:
-    """A pool on PyTorch's GPU `device`."""
+    """Creates a pool on PyTorch's GPU `device`."""
     import torch
 
-    with torch.cuda.device(device):  # a pool is of the GPU that is current when it is made
+    with torch.cuda.device(device):  # a pool belongs to the GPU that is current when it is created
         return torch.cuda.MemPool(allocator().allocator())
 
 
 class Routing:
-    """Which pools PyTorch allocates from at the moment, and the memory of those that are done with.
+    """The pools from which PyTorch currently allocates, and the pools that are no longer used.
 
-    A pool must not end while PyTorch diverts allocations to any pool: up to now PyTorch takes that for the
-    capture of a graph, during which it refuses to free. So pools that are done with are kept until a moment
-    at which there is no region; `drain()` makes one, by holding those who begin.
+    A pool must not be destroyed while PyTorch diverts allocations to any pool: PyTorch then assumes that a graph is
+    being captured, and refuses to free. So unused pools are kept until a moment without any region. `drain()` creates
+    such a moment by holding threads that enter one.
     """
 
     def __init__(self) -> None:
@@ -82,12 +82,12 @@ class Routing:
 
     @property
     def wanted_empty(self) -> bool:
-        """Whether somebody waits for all regions to be left."""
+        """Whether a thread waits until all regions have been left."""
         return self._drains > 0
 
     @contextlib.contextmanager
     def to(self, pool: torch.cuda.MemPool, device: int) -> Iterator[None]:
-        """What is allocated on the current stream, on whichever thread, is `pool`'s."""
+        """Allocations on the current stream, by any thread, come from `pool`."""
         self.begin(pool, device)
         try:
             yield
@@ -98,7 +98,7 @@ class Routing:
         import torch
 
         with self._changed:
-            if self._depth() == 0:  # a thread within another region cannot be waited for, so it does not wait
+            if self._depth() == 0:  # a thread that is already in a region must not wait here: drain() would wait for it
                 self._changed.wait_for(lambda: self._drains == 0, timeout=_DRAIN_SECONDS)
             self._regions += 1
         self._of_thread.depth = self._depth() + 1
@@ -112,7 +112,7 @@ class Routing:
         import torch
 
         try:
-            # As torch.cuda.use_mem_pool() does; renamed in 2.9.
+            # As torch.cuda.use_mem_pool() does. The function was renamed in 2.9.
             end = getattr(torch._C, "_cuda_endAllocateToPool", None) or getattr(
                 torch._C, "_cuda_endAllocateCurrentStreamToPool")
             end(device, pool.id)
@@ -136,17 +136,17 @@ class Routing:
             import torch
 
             self._done_with.clear()
-            torch.cuda.empty_cache()  # also what tensors of pools that ended before have left behind
+            torch.cuda.empty_cache()  # also frees what tensors of earlier pools have left behind
 
     def finish(self, pool: torch.cuda.MemPool) -> None:
-        """Ends the pool, at the next moment without a region. Tensors in it stay."""
+        """Destroys the pool at the next moment without a region. Its tensors stay valid."""
         with self._changed:
             self._done_with.append(pool)
             if self._regions == 0:
                 self._end_pools()
 
     def drain(self) -> bool:
-        """Waits, for a second at most, for a moment without a region; false when none came, and within one."""
+        """Waits up to a second for a moment without a region. False if there was none, or if called within a region."""
         if self._depth() > 0:
             return False
         with self._changed:

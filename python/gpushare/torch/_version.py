@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which PyTorch."""
+"""Checks the version of PyTorch."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import re
 from .. import _core
 from .._errors import FailedPreconditionError, NotFoundError
 
-# Until 2.7 the allocator of a pool was found through the calling thread, so the backward pass, which has
-# threads of its own, would have allocated past the quota.
+# Up to 2.7 PyTorch found the allocator of a pool through the calling thread. The backward pass, which has threads of
+# its own, would have bypassed the quota.
 OLDEST = (2, 8)
 
 
 def require() -> None:
-    """Raises ImportError unless there is a PyTorch that this module works with."""
+    """Raises ImportError unless a version of PyTorch is installed with which this module works."""
     try:
         import torch
     except ModuleNotFoundError as error:
-        if error.name != "torch":  # one of its own dependencies
+        if error.name != "torch":  # a dependency of PyTorch is missing
             raise
         raise ImportError("gpushare.torch needs PyTorch, which is not installed: pip install 'torch>=2.8'",
                           name="torch") from error
@@ -35,10 +35,10 @@ def _switched_on(variable: str) -> bool:
 
 
 def device_index(device: _core.VirtualDevice) -> int:
-    """PyTorch's number for the GPU of `device`; initialises CUDA in PyTorch.
+    """PyTorch's number for the GPU of `device`. Initialises CUDA in PyTorch.
 
     Raises:
-        NotFoundError (LookupError): PyTorch does not see that GPU, or not this one: a simulated one.
+        NotFoundError (LookupError): PyTorch does not see that GPU, for instance because it is simulated.
         FailedPreconditionError (RuntimeError): PyTorch was told to allocate without its cache.
     """
     require()
@@ -59,7 +59,7 @@ def device_index(device: _core.VirtualDevice) -> int:
     uuids = [_bare(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
     if wanted in uuids:
         return uuids.index(wanted)
-    if probe.mig and probe.ordinal < len(uuids):  # PyTorch names the GPU of which it is an instance
+    if probe.mig and probe.ordinal < len(uuids):  # PyTorch reports the GPU that the instance is part of
         return probe.ordinal
     raise NotFoundError(
         f"PyTorch does not see {probe.name} ({probe.uuid}), of which tenant '{device.tenant_name}' has a share; it sees "

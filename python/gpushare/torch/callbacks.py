@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training frameworks: one region around the training, one step a batch.
+"""Callbacks for training frameworks: one region around the training, one step per batch.
 
-None of them is imported before its callback is made, and none is needed for another.
+A framework is only imported when its callback is made. None of them requires another.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["accumulate", "lightning_callback", "transformers_callback"]
 
 
 class _Loop:
-    """A region around a loop and the step in it, entered and left by calls."""
+    """A region around a loop and the step within it, entered and left by calls."""
 
     def __init__(self, device: _core.VirtualDevice, hint: Duration | None) -> None:
-        _given.pace(hint)  # refused now rather than in the first step
+        _given.pace(hint)  # refuses an invalid hint now instead of in the first step
         self._device, self._hint = _given.virtual_device(device), hint
         self._region: region.Region | None = None
         self._step: region.step | None = None
@@ -54,7 +54,7 @@ class _Loop:
 
 
 def _base(names: tuple[str, ...]) -> Any:
-    """The first of the classes "module:Class" that there is; object when there is none."""
+    """The first available class in the list of "module:Class"; `object` if there is none."""
     for name in names:
         module, _, cls = name.partition(":")
         with contextlib.suppress(ImportError):
@@ -63,12 +63,13 @@ def _base(names: tuple[str, ...]) -> Any:
 
 
 def lightning_callback(device: _core.VirtualDevice, *, hint: Duration | None = None) -> Any:
-    """A callback for Lightning's `Trainer`: the model and its training belong to `device`, and each batch of
-    training, validation, test and prediction waits for its turn.
+    """A callback for Lightning's `Trainer`. The model and its training belong to `device`, and each batch of training,
+    validation, test and prediction waits for its turn.
 
         trainer = lightning.Trainer(callbacks=[gpushare.torch.lightning_callback(device)])
 
-    Batches are moved to the GPU before Lightning calls the step's hook: within the region, outside of the turn.
+    Lightning moves a batch to the GPU before it calls the step's hook, so this happens within the region and outside
+    the turn.
     """
     base: Any = _base(("lightning.pytorch:Callback", "pytorch_lightning:Callback"))
     loop = _Loop(device, hint)
@@ -98,13 +99,13 @@ def lightning_callback(device: _core.VirtualDevice, *, hint: Duration | None = N
 
 
 def transformers_callback(device: _core.VirtualDevice, *, hint: Duration | None = None) -> Any:
-    """A callback for the `Trainer` of Hugging Face's transformers, which runs on Accelerate: from the beginning of
-    the training to its end it belongs to `device`, and each optimizer step waits for its turn.
+    """A callback for the `Trainer` of Hugging Face's transformers, which uses Accelerate. The training belongs to
+    `device` from beginning to end, and each optimizer step waits for its turn.
 
         trainer = transformers.Trainer(model, args, callbacks=[gpushare.torch.transformers_callback(device)], ...)
 
-    The trainer moves the model to the GPU when it is made: make it within ``tenant(device, lease=False)``. It has no
-    hook for exceptions: after one, ``callback.end()`` ends the region.
+    The trainer moves the model to the GPU when it is created, so create it within ``tenant(device, lease=False)``. It
+    has no hook for exceptions: after one, call ``callback.end()`` to end the region.
     """
     base: Any = _base(("transformers:TrainerCallback",))
     loop = _Loop(device, hint)
@@ -125,7 +126,7 @@ def transformers_callback(device: _core.VirtualDevice, *, hint: Duration | None 
             loop.end()
 
         def end(self, error: BaseException | None = None) -> None:
-            """Ends step and region, if there are any."""
+            """Ends the step and the region, if there are any."""
             loop.end(error)
 
     return Steps()

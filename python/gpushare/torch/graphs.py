@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA graphs whose memory and whose replays are a tenant's."""
+"""CUDA graphs with memory and replays that belong to a tenant."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Graph:
         graph = gpushare.torch.Graph(raw, device)         # one that was captured without gpushare
         graph.replay()
 
-    Within a region or a step of the same virtual device that has a lease, a replay is covered by that, as
-    any other work is, also by ``raw.replay()``.
+    Within a region or a step of the same virtual device that has a lease, that lease covers a replay, like any other
+    work, including ``raw.replay()``.
 
     Attributes:
         raw: the `torch.cuda.CUDAGraph`.
-        virtual_device: who is charged.
+        virtual_device: the virtual device that is charged.
     """
 
     def __init__(self, raw: torch.cuda.CUDAGraph, device: _core.VirtualDevice, *, hint: Duration | None = None) -> None:
@@ -39,8 +39,8 @@ class Graph:
         self._keeps: tuple[Any, ...] = ()
 
     def replay(self, *, timeout: Any = None) -> None:
-        """Launches it on the region's stream, else on one of the virtual device, after what the current stream was
-        given, which in turn waits for it.
+        """Launches the graph on the region's stream, or else on a stream of the virtual device. The replay waits for
+        the earlier work of the current stream, and later work of the current stream waits for the replay.
 
         Raises: as `tenant()`.
         """
@@ -55,8 +55,8 @@ class Graph:
 @contextlib.contextmanager
 def capture(device: _core.VirtualDevice, raw: torch.cuda.CUDAGraph | None = None, *, hint: Duration | None = None,
             capture_error_mode: str = "thread_local") -> Iterator[Graph]:
-    """`torch.cuda.graph()` for a tenant: what is launched within becomes a `Graph`, whose memory counts against the
-    quota of `device` as long as the graph lives.
+    """`torch.cuda.graph()` for a tenant: work launched within it becomes a `Graph`. The graph's memory counts against
+    the quota of `device` as long as the graph lives.
 
         with gpushare.torch.tenant(device):
             model(static_input)                           # warms up
@@ -64,18 +64,19 @@ def capture(device: _core.VirtualDevice, raw: torch.cuda.CUDAGraph | None = None
             static_output = model(static_input)
         graph.replay()
 
-    Captured work runs at no time, so capturing takes no lease.
+    Captured work does not run, so capturing takes no lease.
 
     Args:
         raw: the graph to capture into; None for a new one.
-        hint: device time of a replay: seconds, a timedelta, text such as "2ms"; to 60 s. None: what the last ones took.
-        capture_error_mode: PyTorch's. Its own default "global" would fail other tenants' threads that allocate.
+        hint: device time of a replay: seconds, a timedelta, text such as "2ms"; at most 60 s. None: as the last replays
+            took.
+        capture_error_mode: PyTorch's. PyTorch's default "global" would make allocations on other tenants' threads fail.
 
     Raises: as `tenant()`.
     """
     _given.virtual_device(device)
     _given.pace(hint)
-    # A stream that no region diverts the allocations of: they are the graph's.
+    # A stream to which no region diverts allocations, so that its allocations belong to the graph.
     lane = _lane.lanes.take(device)
     try:
         import torch
@@ -91,11 +92,11 @@ def capture(device: _core.VirtualDevice, raw: torch.cuda.CUDAGraph | None = None
 
 
 class _Ended:
-    """Has a pool end with the graph that it belongs to."""
+    """Makes a pool end with the graph to which it belongs."""
 
     def __init__(self, pool: torch.cuda.MemPool) -> None:
         self._pool = pool
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # at the interpreter's end there may be nothing left to end it with
+        with contextlib.suppress(Exception):  # when the interpreter is finalizing, nothing may be left that could end it
             _pool.routing.finish(self._pool)

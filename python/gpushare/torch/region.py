@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regions of a program that are a tenant's: their memory, their stream, their device time."""
+"""Regions: parts of a program with memory, stream and device time that belong to a tenant."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _thread = _Thread()
 
 
 def innermost(device: _core.VirtualDevice) -> Region | None:
-    """The region that the calling thread is in, if it is one of `device`."""
+    """The calling thread's current region, if it is one of `device`."""
     regions = _thread.regions
     return regions[-1] if regions and regions[-1].virtual_device is device else None
 
 
 class Region:
-    """What `tenant()` enters; made by it.
+    """The context manager that `tenant()` returns.
 
     Attributes:
-        virtual_device: whose it is.
+        virtual_device: the virtual device to which the region belongs.
     """
 
     def __init__(self, device: _core.VirtualDevice, lease: bool, pace: Pace | None, exclusive: bool,
@@ -48,18 +48,18 @@ class Region:
         self.virtual_device = device
         self._lease_wanted, self._pace, self._exclusive, self._timeout = lease, pace, exclusive, timeout
         self._lane: _lane.Lane | None = None
-        self._outer: Region | None = None  # one of the same virtual device, whose lane this one shares
+        self._outer: Region | None = None  # an enclosing region of the same virtual device, with which this one shares the lane
         self._turn: Turn | None = None
         self._exits = contextlib.ExitStack()
 
     @property
     def stream(self) -> torch.cuda.ExternalStream:
-        """The stream that is current within it."""
+        """The stream that is current within the region."""
         return self._entered().torch_stream
 
     @property
     def leased(self) -> bool:
-        """Whether it, or one around it of the same virtual device, has its turn on the device now."""
+        """Whether this region, or an enclosing one of the same virtual device, has its turn on the device now."""
         return self._turn is not None or (self._outer is not None and self._outer.leased)
 
     def __enter__(self) -> Region:
@@ -89,7 +89,7 @@ class Region:
         _refuse_capture()
         if device.tenant is not None and not device.tenant.closed:
             exits.enter_context(tenant_scope(device.tenant))
-        # Before the lease, which is charged from its beginning on.
+        # Before the lease, because that is charged from its beginning.
         exits.enter_context(_current(lane))
         if self._lease_wanted:
             self.acquire()
@@ -112,13 +112,14 @@ class Region:
         self._turn = Turn(lane, self._pace or lane.pace, self._exclusive, self._timeout)
 
     def let_go(self) -> None:
-        """Ends the turn, if it has it."""
+        """Ends the turn, if there is one."""
         turn, self._turn = self._turn, None
         if turn is not None:
             turn.end()
 
     def note(self, error: BaseException | None) -> None:
-        """Takes an error of PyTorch's allocator to the quota: says so in its text, and lets go of the cache."""
+        """Handles an out-of-memory error of PyTorch: adds gpushare's reason to its text, and marks the lane's pool as
+        spent."""
         if error is None or self._lane is None:
             return
         import torch
@@ -130,7 +131,7 @@ class Region:
                 error.args = (f"{error}\n{reason}", *error.args[1:])
 
     def between_steps(self) -> None:
-        """Gives those who wait for a moment without regions one, and replaces a pool that is spent."""
+        """Lets threads proceed that wait for a moment without regions, and replaces a spent pool."""
         lane = self._entered()
         if not lane.spent and not _pool.routing.wanted_empty:
             return
@@ -145,7 +146,7 @@ class Region:
         import torch
 
         self._routed = lane.pool
-        with torch.cuda.stream(lane.torch_stream):  # the program may have made another one current
+        with torch.cuda.stream(lane.torch_stream):  # the program may have changed the current stream
             _pool.routing.begin(self._routed, lane.index)
 
     def _restore(self, lane: _lane.Lane) -> None:
@@ -162,8 +163,8 @@ class Region:
 
 @contextlib.contextmanager
 def _current(lane: _lane.Lane) -> Iterator[None]:
-    """Makes the lane's stream the current one, after what the stream before it was given, and the other way
-    round at the end, so that tensors go in and out as they do without it."""
+    """Makes the lane's stream current. It waits for the earlier work of the previous stream, which in turn waits for
+    the lane's work at the end, so that tensors can be passed in and out as without a region."""
     import torch
 
     before = torch.cuda.current_stream(lane.index)
@@ -186,8 +187,8 @@ def _refuse_capture() -> None:
 
 def tenant(device: _core.VirtualDevice, *, lease: bool = True, hint: Duration | None = None, exclusive: bool = True,
            timeout: Any = None) -> Region:
-    """Within ``with tenant(device):`` PyTorch works for `device` on the calling thread: a stream of its own is
-    current, what is allocated on that stream counts against its quota, and a lease covers its work.
+    """Within ``with tenant(device):`` PyTorch works for `device` on the calling thread: a separate stream is current,
+    allocations on that stream count against the quota of `device`, and a lease covers its work.
 
         with gpushare.torch.tenant(online):
             scores = model(batch)
@@ -195,21 +196,21 @@ def tenant(device: _core.VirtualDevice, *, lease: bool = True, hint: Duration | 
         with gpushare.torch.tenant(trainer, lease=False):     # memory is limited, device time is not
             model = Net().cuda()
 
-    The backward pass counts too, when it is started within: autograd's threads use the same stream. Work that
-    was given to the stream before is waited for, and the other way round at the end. Within another region of
-    the same virtual device, on the same thread, it takes a lease if there is none, and changes nothing else.
+    The backward pass is included if it is started within: autograd's threads use the same stream. The region waits for
+    the earlier work of the previous stream, which in turn waits for the region's work at the end. Within another region
+    of the same virtual device, on the same thread, it takes a lease if there is none, and changes nothing else.
 
-    A lease is charged from its beginning to the end of the work on the stream, pauses included. So for a loop
-    take ``lease=False`` around it and `step()` within.
+    A lease is charged from its beginning to the end of the work on the stream, including pauses. So for a loop use
+    ``lease=False`` around it and `step()` within.
 
     Args:
         lease: False: device time is neither waited for nor limited.
-        hint: device time that it will take: seconds, a timedelta, text such as "2ms"; to 60 s. None: what
-            the last ones of its stream took.
-        exclusive: False: work of others may run beside it, which keeps the device fuller when the kernels are
-            small. Two tenants that do so have their common time split by their hints, so give both the same one:
-            their shares are then right within some points instead of one.
-        timeout: of waiting for the lease: seconds, text such as "20ms", None for ever.
+        hint: device time that it will take: seconds, a timedelta, text such as "2ms"; at most 60 s. None: as the last
+            leases of its stream took.
+        exclusive: False: work of others may run at the same time, which uses the device better when the kernels are
+            small. The time that two such tenants share is divided by their hints, so give both the same hint: their
+            shares are then accurate to some percentage points instead of one.
+        timeout: how long to wait for the lease: seconds, text such as "20ms", None for ever.
 
     Raises:
         torch.cuda.OutOfMemoryError: from PyTorch, over the quota; the last line of its text says how much is left.
@@ -217,10 +218,11 @@ def tenant(device: _core.VirtualDevice, *, lease: bool = True, hint: Duration | 
         FailedPreconditionError (RuntimeError): the thread has a lease of another virtual device; a graph is being
             captured; PyTorch was told to allocate without its cache.
         NotFoundError (LookupError): PyTorch does not see the GPU of `device`.
-        ClosedError, ForkedError: `device` is closed; it is the parent's, in a worker of a DataLoader for instance.
+        ClosedError, ForkedError: `device` is closed; it belongs to the parent process, for instance in a DataLoader
+            worker.
         ImportError: PyTorch is missing or too old.
 
-    Not across an ``await``: PyTorch's current stream belongs to the thread.
+    Do not use it across an ``await``: PyTorch's current stream belongs to the thread.
     """
     _given.virtual_device(device)
     _given.flag(lease, "lease")
@@ -228,18 +230,18 @@ def tenant(device: _core.VirtualDevice, *, lease: bool = True, hint: Duration | 
 
 
 class step:
-    """``with step(device):`` is one step of a loop: waits for the turn of `device`, has it for what is launched
-    within, and gives it back at the end, so that others have the GPU while the program loads its next batch.
+    """``with step(device):`` is one step of a loop. It waits for the turn of `device`, holds it for the work launched
+    within, and gives it up at the end, so that others have the GPU while the program loads its next batch.
 
         with gpushare.torch.tenant(trainer, lease=False):
             for batch in loader:
                 with gpushare.torch.step(trainer):
                     train(batch)
 
-    Outside of a region of `device` it is one, of the length of the step. Within one that has a lease, that lease
-    ends with the first step: from then on the steps have one each.
+    Outside a region of `device`, the step is a region itself. Within a region that has a lease, the first step ends
+    that lease: from then on each step has its own.
 
-    Args, Raises: as `tenant()`. A step that ran out of memory has the next one start with an empty cache.
+    Args, Raises: as `tenant()`. After a step that ran out of memory, the next one starts with an empty cache.
     """
 
     def __init__(self, device: _core.VirtualDevice, *, hint: Duration | None = None, exclusive: bool = True,

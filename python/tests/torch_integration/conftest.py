@@ -18,7 +18,7 @@ _spec.loader.exec_module(stand_in)
 
 @pytest.fixture
 def make_torch(monkeypatch):
-    """Puts a stand-in in PyTorch's place: make_torch(uuids, version="2.8.0")."""
+    """Installs a stand-in in place of PyTorch: make_torch(uuids, version="2.8.0")."""
 
     def make(uuids, **options):
         torch = stand_in.StandIn([stand_in.bare(uuid) for uuid in uuids], **options)
@@ -34,7 +34,7 @@ def make_torch(monkeypatch):
 
 @pytest.fixture
 def torch(gpu, make_torch):
-    """A stand-in that sees the simulated GPU. None of PyTorch's rules may be broken by the test."""
+    """A stand-in that sees the simulated GPU. The test must not break any of PyTorch's rules."""
     torch = make_torch([gpu.probe().uuid])
     yield torch
     gc.collect()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for the part of PyTorch that gpushare.torch calls. A test double: no arithmetic, no GPU.
+"""A stand-in for the part of PyTorch that gpushare.torch uses. A test double: no arithmetic, no GPU.
 
-It has a cache with pools as PyTorch's is, which gets its memory from the C functions that a
-CUDAPluggableAllocator names, and PyTorch's rules where breaking them would end a real program: `mistakes`
-says which were broken. `log` has the calls in order. What the real PyTorch offers is compared with it by
-frameworks_test.py.
+It has a cache with pools like PyTorch's, which gets its memory from the C functions named by a CUDAPluggableAllocator.
+It checks the rules of PyTorch that a real program must not break: `mistakes` lists violations. `log` has the calls in
+order. test_frameworks.py compares it with the real PyTorch.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Stream:
 
 
 class Tensor:
-    """Memory of the cache; it goes back there with the last reference."""
+    """Memory from the cache, returned to it with the last reference."""
 
     def __init__(self, torch, block):
         self._torch, self._block = torch, block
@@ -51,7 +50,7 @@ class _Block:
 
 
 class _Pool:
-    """What the cache knows of a pool; PyTorch calls it PrivatePool."""
+    """The cache's state of a pool; PyTorch calls it PrivatePool."""
 
     def __init__(self, identity, allocator):
         self.id, self.allocator, self.uses, self.cached, self.live = identity, allocator, 1, [], 0
@@ -117,7 +116,7 @@ class StandIn(types.ModuleType):
             def __del__(self):
                 torch._release(self.device, self.id)
                 with torch.lock:
-                    if torch.underway:  # PyTorch's assertion is in a destructor, and ends the process
+                    if torch.underway:  # in PyTorch this is an assertion in a destructor, which ends the process
                         torch.mistakes.append("a pool ended while allocations are diverted")
                     torch._trim(self.id)
 
@@ -137,7 +136,7 @@ class StandIn(types.ModuleType):
             torch.note("capture", pool, capture_error_mode)
             with torch._set("stream", stream):
                 torch._begin(0, pool)
-                raw.pool = pool  # the graph uses it until its end
+                raw.pool = pool  # the graph uses it as long as it lives
                 try:
                     yield
                 finally:
@@ -146,7 +145,7 @@ class StandIn(types.ModuleType):
         cuda.MemPool, cuda.CUDAGraph, cuda.graph = MemPool, CUDAGraph, graph
 
     def modules(self):
-        """For sys.modules."""
+        """The entries for sys.modules."""
         return {"torch": self, "torch._C": self._C, "torch.cuda": self.cuda, "torch.cuda.memory": self.cuda.memory}
 
     def note(self, *what):
@@ -160,10 +159,10 @@ class StandIn(types.ModuleType):
         return getattr(self.thread, "stream", None) or Stream(self, 0, 0)
 
     def empty(self, nbytes):
-        """A tensor of so many bytes, from where PyTorch would take it."""
+        """A tensor of so many bytes, from the pool that PyTorch would use."""
         stream = self.current_stream()
         with self.lock:
-            # The youngest first, as PyTorch does.
+            # The latest first, as in PyTorch.
             pool = next((self.pools[identity] for identity, filtered in reversed(self.underway)
                          if filtered == stream.cuda_stream), None)
             size = -(-nbytes // SEGMENT) * SEGMENT
@@ -240,7 +239,7 @@ class StandIn(types.ModuleType):
 
     def _trim(self, identity):
         pool = self.pools[identity]
-        if pool.uses > 0:  # PyTorch frees nothing of a pool that somebody uses
+        if pool.uses > 0:  # PyTorch frees nothing from a pool in use
             return
         for block in pool.cached:
             pool.allocator.free(block.pointer, block.size, 0, block.stream)
@@ -250,5 +249,5 @@ class StandIn(types.ModuleType):
 
 
 def bare(uuid):
-    """A UUID as PyTorch writes it."""
+    """A UUID in the form that PyTorch uses."""
     return re.sub("^GPU-", "", uuid)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C functions that PyTorch calls: whose memory it is, who is credited, and that they take no lock of Python."""
+"""The C functions that PyTorch calls: which tenant is charged and credited, and that they do not take Python's lock."""
 
 import ctypes
 import threading
@@ -56,7 +56,7 @@ def test_whoever_frees_the_one_who_allocated_is_credited(gpu, functions):
     thread.start()
     thread.join()
     assert (used(a), used(b)) == (0, 0)
-    free(pointer, MIB, 0, None)  # once is enough
+    free(pointer, MIB, 0, None)  # a second free has no effect
 
 
 def test_over_the_quota_is_null_and_says_why_once(gpu, functions):
@@ -77,7 +77,7 @@ def test_nonsense_is_null(functions, size, device):
     alloc, free = functions
     assert alloc(size, device, None) is None
     free(None, 0, 0, None)
-    free(0x1234, 0, 0, None)  # nobody's
+    free(0x1234, 0, 0, None)  # not an allocation of ours
 
 
 def test_memory_outlives_all_handles(gpu, functions):
@@ -94,7 +94,7 @@ def test_memory_outlives_all_handles(gpu, functions):
 
 
 def test_freeing_takes_no_lock_of_python(gpu, functions):
-    """A thread that is not Python's frees, while this one holds the interpreter's lock and waits for it."""
+    """A thread that is not Python's frees, while this thread holds the interpreter's lock and waits for it."""
     alloc, _ = functions
     a = gpu.virtual_device("a", memory="64MiB")
     stream = a.stream()
@@ -141,7 +141,7 @@ def test_a_forked_child_has_none_of_it(run_python):
 
 @pytest.mark.parametrize("holds", [False, True], ids=["without the lock", "with Python's lock"])
 def test_borrowers_are_asked_on_another_thread(gpu, functions, holds):
-    """Who calls holds the lock of PyTorch's cache, for which the holder of the interpreter's lock may wait."""
+    """The caller holds the lock of PyTorch's cache, for which the thread with the interpreter's lock may wait."""
     owner = gpu.virtual_device("owner", memory="4GiB")
     borrower = gpu.virtual_device("borrower", memory="1GiB", memory_cap="100%")
     held, asked, told = [borrower.alloc(borrower.memory[0])], [], threading.Event()
@@ -159,7 +159,7 @@ def test_borrowers_are_asked_on_another_thread(gpu, functions, holds):
     alloc.argtypes, alloc.restype = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
     with gpushare.tenant_scope(owner.tenant):
         pointer = alloc(1 << 30, 0, None)
-        if holds:  # nobody else can run meanwhile: it is told, and not waited for
+        if holds:  # no other thread can run meanwhile: the function is called, and not waited for
             assert pointer is None
             assert told.wait(20)
             pointer = alloc(1 << 30, 0, None)

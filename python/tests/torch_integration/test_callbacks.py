@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The callbacks of training frameworks, called as those call them. With the real ones: test_frameworks.py."""
+"""The callbacks for training frameworks, called in the same way. With the real frameworks: test_frameworks.py."""
 
 import contextlib
 import sys
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def no_frameworks(monkeypatch):
-    """Where they are installed too."""
+    """Hides the frameworks, even if they are installed."""
     for name in ("lightning", "lightning.pytorch", "pytorch_lightning", "transformers"):
         monkeypatch.setitem(sys.modules, name, None)
 
@@ -59,7 +59,7 @@ def test_lightning_ends_all_upon_an_exception(torch, gpu, trainer, lightning):
     callback.on_exception(None, None, error)
     callback.teardown(None, None, "fit")
     assert gpushare.torch.region.innermost(trainer) is None and not torch.underway
-    with gpushare.torch.tenant(gpu.virtual_device("other", memory="1MiB")):  # refused if a lease were left
+    with gpushare.torch.tenant(gpu.virtual_device("other", memory="1MiB")):  # would be refused if a lease were left
         pass
 
 
@@ -78,7 +78,7 @@ def test_transformers(torch, trainer):
     callback.on_step_begin("args", "state", "control")
     callback.end(KeyError("x"))
     assert gpushare.torch.region.innermost(trainer) is None and not torch.underway
-    callback.on_train_end("args", "state", "control")  # nothing is left to end
+    callback.on_train_end("args", "state", "control")  # there is nothing left to end
 
 
 def test_accelerate(torch, trainer):

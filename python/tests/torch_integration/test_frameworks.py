@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""With the real PyTorch, Lightning, transformers and Accelerate, where they are installed; none needs a GPU.
+"""Tests with the real PyTorch, Lightning, transformers and Accelerate, if they are installed. None needs a GPU.
 
     pip install torch lightning transformers accelerate
     pytest -m frameworks python/tests/torch_integration
@@ -108,7 +108,7 @@ def test_the_last_line_of_pytorchs_error_can_be_ours(run):
 
 @needs("torch")
 def test_a_simulated_gpu_is_not_for_pytorch(run):
-    """PyTorch itself refuses where it has no driver; it never gets a stream that is not CUDA's."""
+    """PyTorch itself refuses without a driver; it must never get a stream that is not CUDA's."""
     assert "refused" in run("""
         import gpushare, gpushare.torch
         device = gpushare.Gpu(gpushare.Runtime("sim")).virtual_device("trainer", memory="1GiB")

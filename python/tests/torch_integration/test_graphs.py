@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captured graphs: their memory, and that a replay has a lease. On a stand-in for PyTorch."""
+"""Captured graphs: their memory, and the lease of a replay. With a stand-in for PyTorch."""
 
 import gc
 
@@ -19,7 +19,7 @@ def test_memory_of_a_graph_is_the_tenants_as_long_as_it_lives(torch, trainer):
         tensor = torch.empty(16 * MIB)
     assert used(trainer) == 16 * MIB
     with gpushare.torch.tenant(trainer):
-        other = torch.empty(2 * MIB)  # not from what the graph will write to again
+        other = torch.empty(2 * MIB)  # not from memory to which the graph will write again
     assert other.pool is not tensor.pool and used(trainer) == 18 * MIB
     del tensor, graph, other
     gc.collect()
@@ -76,7 +76,7 @@ def test_a_step_covers_the_replays_in_it(torch, trainer):
     graph = gpushare.torch.Graph(torch.cuda.CUDAGraph(), trainer)
     with gpushare.torch.step(trainer) as step:
         trainer.suspend()
-        graph.replay(timeout=0)  # asks for nothing more
+        graph.replay(timeout=0)  # needs no other lease
         trainer.resume()
         assert torch.calls("replay") == [("replay", step.stream.cuda_stream)]
 

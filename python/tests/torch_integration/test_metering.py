@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device time of steps, on the simulated GPU's virtual clock: what is launched past gpushare on the region's
-stream is charged, and two loops get what their shares say."""
+"""Device time of steps on the simulated GPU's virtual clock: work launched past gpushare on the region's stream is
+charged, and two loops get their shares."""
 
 import ctypes
 
@@ -22,7 +22,7 @@ def torch(virtual_gpu, make_torch):
 
 @pytest.fixture
 def launch(virtual_gpu, ptx):
-    """Launches a kernel of so many ns on a stream past gpushare, as PyTorch does."""
+    """Launches a kernel of so many ns on a stream without gpushare, as PyTorch does."""
     driver = ctypes.CDLL(virtual_gpu.runtime.driver_path)
     kernel = virtual_gpu.load(ptx)["spin"]
 
@@ -69,8 +69,8 @@ def test_graph_replays_are_charged(virtual_gpu, torch, launch):
 @pytest.mark.parametrize("kernels, ns", [((4, 8), MS // 4), ((16, 4), MS // 4), ((1, 8), 4 * MS), ((4, 4), MS // 40)])
 @pytest.mark.parametrize("waits", [False, True])
 def test_two_loops_share_70_to_30(virtual_gpu, torch, launch, kernels, ns, waits):
-    """Steps of whatever length, with and without loss.item() at their end: over each second within a point, and
-    the longest step, which is not interrupted."""
+    """Steps of any length, with and without loss.item() at their end. In each second the shares are right within one
+    point and the longest step, which is not interrupted."""
     runtime = virtual_gpu.runtime
     simulation = gpushare.Simulation(runtime)
     devices = [virtual_gpu.virtual_device("a", memory="64MiB", weight=70),
@@ -102,6 +102,6 @@ def test_two_loops_share_70_to_30(virtual_gpu, torch, launch, kernels, ns, waits
         thread.join()
     longest = max(kernels) * ns / 1e9
     assert shares == pytest.approx([0.7] * 3, abs=0.01 + longest)
-    # Between two turns the device waits for the host, some 25 us.
+    # Between two turns the device is idle for the host's work, some 25 us.
     shortest = min(kernels) * ns / 1e9
     assert min(busy) > shortest / (shortest + 50e-6)

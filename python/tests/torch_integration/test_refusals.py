@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gpushare.torch refuses, and that the message says what to do."""
+"""What gpushare.torch refuses, with messages that say what to do."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ def test_importing_gpushare_or_its_torch_module_imports_no_torch(run_python):
 
 
 class _NoTorch:
-    """First on sys.meta_path: there is no torch, also where there is."""
+    """First on sys.meta_path: hides torch even if it is installed."""
 
     def find_spec(self, name, path, target=None):
         if name == "torch":
@@ -92,7 +92,7 @@ def test_a_closed_virtual_device(torch, trainer):
             call(trainer)
     with pytest.raises(gpushare.ClosedError):
         step.__enter__()
-    gpushare.torch.release(trainer)  # is allowed
+    gpushare.torch.release(trainer)  # this is allowed
     del tensor
 
 
@@ -102,7 +102,7 @@ def test_closed_within_a_region(torch, trainer):
         trainer.close()
         with pytest.raises(gpushare.ClosedError), gpushare.torch.step(trainer):
             pytest.fail("entered")
-        more = torch.empty(2 * MIB)  # the region goes on
+        more = torch.empty(2 * MIB)  # the region still works
     assert torch.current_stream().cuda_stream == 0
     del tensor, more
 
@@ -112,7 +112,7 @@ def test_a_share_returns_with_release(torch, gpu, trainer):
         torch.empty(2 * MIB)
     tenant = trainer.tenant
     trainer.close()
-    with pytest.raises(gpushare.AlreadyExistsError):  # its stream keeps it alive
+    with pytest.raises(gpushare.AlreadyExistsError):  # its stream keeps the tenant's device alive
         gpu.virtual_device(tenant, memory="1MiB")
     gpushare.torch.release(trainer)
     assert gpushare.Simulation(gpu.runtime).memory_used() == 0

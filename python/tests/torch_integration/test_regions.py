@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regions and steps: what they divert, whose it is, and what is left behind. On a stand-in for PyTorch."""
+"""Regions and steps: what they divert, which tenant it belongs to, and what is left afterwards. With a stand-in for
+PyTorch."""
 
 import datetime
 import gc
@@ -25,7 +26,7 @@ def test_memory_of_a_region_is_the_tenants(torch, trainer):
     after = torch.empty(2 * MIB)
     assert used(trainer) == 4 * MIB and torch.default_live == 2
     assert inside.pool is not None and after.pool is None
-    assert torch.cuda.memory_allocated() == 8 * MIB  # PyTorch's own figures go on
+    assert torch.cuda.memory_allocated() == 8 * MIB  # PyTorch's own figures still work
 
 
 def test_streams_wait_for_each_other_at_both_ends(torch, trainer):
@@ -35,7 +36,7 @@ def test_streams_wait_for_each_other_at_both_ends(torch, trainer):
 
 
 def test_the_backward_pass_is_the_tenants_too(torch, trainer):
-    """Autograd's threads have the forward pass's stream current, and nothing else of the forward pass."""
+    """Autograd's threads have the stream of the forward pass as current stream, and nothing else from the forward pass."""
     gradients = []
 
     def backward(stream):
@@ -56,7 +57,7 @@ def test_what_is_cached_is_used_by_the_next_region(torch, trainer):
         del tensor
     with gpushare.torch.tenant(trainer) as second:
         assert second.stream is stream
-        tensor = torch.empty(40 * MIB)  # twice would be over the quota
+        tensor = torch.empty(40 * MIB)  # two of them would exceed the quota
     assert used(trainer) == 40 * MIB
 
 
@@ -106,7 +107,7 @@ def test_cap_only_does_not_wait_for_a_turn(torch, trainer):
     with pytest.raises(TimeoutError), gpushare.torch.tenant(trainer, timeout="10ms"):
         pytest.fail("entered without a turn")
     trainer.resume()
-    with gpushare.torch.tenant(trainer):  # what failed left nothing behind
+    with gpushare.torch.tenant(trainer):  # the failure left nothing behind
         pass
 
 
@@ -139,7 +140,7 @@ def test_an_exception_leaves_nothing_behind(torch, gpu, trainer):
     assert torch.current_stream().cuda_stream == 0 and not torch.underway and not region.leased
     assert gpushare.current_tenant() is None
     other = gpu.virtual_device("other", memory="64MiB")
-    with gpushare.torch.tenant(other):  # refused if a lease were left
+    with gpushare.torch.tenant(other):  # would be refused if a lease were left
         assert gpushare.current_tenant() is other.tenant
 
 
@@ -148,7 +149,7 @@ def test_over_the_quota_is_pytorchs_own_error(torch, trainer):
         keep = torch.empty(60 * MIB)
         with pytest.raises(torch.cuda.OutOfMemoryError):
             torch.empty(8 * MIB)
-        small = torch.empty(4 * MIB)  # what fits goes on
+        small = torch.empty(4 * MIB)  # allocations that fit still work
     with pytest.raises(torch.cuda.OutOfMemoryError) as caught, gpushare.torch.tenant(trainer):
         torch.empty(8 * MIB)
     first, last = str(caught.value).split("\n")
@@ -158,7 +159,7 @@ def test_over_the_quota_is_pytorchs_own_error(torch, trainer):
 
 
 def test_recovery_from_a_fragmented_cache(torch, trainer):
-    """40 MiB cached, 48 asked of 64: PyTorch frees nothing of a pool in use, so the region has to."""
+    """40 MiB are cached and 48 of 64 requested. PyTorch frees nothing from a pool in use, so the region has to."""
     with gpushare.torch.tenant(trainer):
         del (tensor := [torch.empty(40 * MIB)])[:]
         with pytest.raises(torch.cuda.OutOfMemoryError):
@@ -186,7 +187,7 @@ def test_recovery_between_steps_of_one_region(torch, trainer):
 
 
 def test_a_program_may_change_streams_within_a_region(torch, trainer):
-    """What the region's stream allocates stays the tenant's, also after a step that was begun on another stream."""
+    """Allocations on the region's stream stay the tenant's, even after a step that began on another stream."""
     with gpushare.torch.tenant(trainer, lease=False) as region:
         with pytest.raises(torch.cuda.OutOfMemoryError), gpushare.torch.step(trainer):
             torch.empty(65 * MIB)
@@ -220,7 +221,7 @@ def test_regions_are_left_by_their_thread_and_in_order(torch, gpu, trainer):
 
 
 def test_pools_end_when_no_region_is_entered(torch, gpu, trainer):
-    """Also those of others: PyTorch would take their regions for captures, and end the process."""
+    """Also no region of others: PyTorch would take their regions for captures, and end the process."""
     entered, leave = threading.Event(), threading.Event()
     other = gpu.virtual_device("other", memory="64MiB")
 
@@ -244,7 +245,7 @@ def test_pools_end_when_no_region_is_entered(torch, gpu, trainer):
 
 
 def test_steps_make_room_for_those_who_wait_to_free(torch, gpu, trainer):
-    """A loop that is never without a region still lets another tenant's memory go, between its steps."""
+    """A loop that is never without a region still lets another tenant's memory be freed, between its steps."""
     other = gpu.virtual_device("other", memory="64MiB")
     with gpushare.torch.tenant(trainer):
         torch.empty(40 * MIB)
@@ -344,7 +345,7 @@ def test_mem_get_info_is_of_the_quota(torch, trainer):
 
 @pytest.mark.parametrize("quota", [64 * MIB, 64 * MIB + 1, (1 << 30) // 3])
 def test_a_process_can_be_capped_without_a_region(torch, gpu, quota):
-    torch.total = 16 * (1 << 30) - 4321  # what is left of a GPU, an odd number
+    torch.total = 16 * (1 << 30) - 4321  # what is left of a GPU: an odd number
     device = gpu.virtual_device("process", memory=quota)
     limit = gpushare.torch.cap_process(device)
     assert quota - 8 <= limit <= quota and limit == int(torch.fractions[0] * torch.total)
@@ -352,7 +353,7 @@ def test_a_process_can_be_capped_without_a_region(torch, gpu, quota):
     with pytest.raises(torch.cuda.OutOfMemoryError):
         torch.empty(4 * MIB)
     del fits
-    assert used(device) == 0  # the limit is PyTorch's
+    assert used(device) == 0  # PyTorch enforces the limit
     device.resize(memory=2 * quota)
     assert gpushare.torch.cap_process(device) == pytest.approx(2 * quota, abs=8)
 

