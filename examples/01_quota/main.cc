@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A memory quota that holds to the byte: what fits is given, what does not says why, and the quota can be raised while
-// the program runs.
+// A memory quota that holds to the byte: allocations within it succeed, others fail with the reason, and the quota can be
+// raised while the program runs.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -27,7 +27,7 @@ T OrDie(absl::StatusOr<T> value) {
 }  // namespace
 
 int main() {
-  // Without GPUSHARE_DRIVER this is the machine's own driver; "sim" is the simulated GPU.
+  // Uses the machine's own driver unless GPUSHARE_DRIVER is set; "sim" is the simulated GPU.
   const gpushare::Runtime runtime = OrDie(gpushare::Runtime::Create());
   const gpushare::Gpu gpu = OrDie(gpushare::Gpu::Open(runtime, "0"));
   const gpushare::Tenant tenant = OrDie(gpushare::Tenant::Create(runtime, {.name = "trainer"}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two tenants of one process share a GPU 3:1 by weight, though one launches short kernels and the other long ones. Each has
-// a thread and a stream, as two models in a server have.
+// Two tenants in one process share a GPU 3:1 by weight, although one launches short kernels and the other long ones. Each has a
+// thread and a stream, like two models in a server.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +17,7 @@
 
 namespace {
 
-// A kernel that takes `ns` nanoseconds: on a real GPU it spins, the simulated one reads the comment.
+// A kernel that takes `ns` nanoseconds: a real GPU spins, and the simulated one reads the cost from the comment.
 constexpr char kSpin[] = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -80,7 +80,7 @@ int main() {
       OrDie(stream.Launch(spin, {.grid = {sms}, .block = {1024}}, ns));
     }
     OrDie(stream.Synchronize());
-    runtime.SleepFor(absl::Milliseconds(20));  // the last measurements come in
+    runtime.SleepFor(absl::Milliseconds(20));  // lets the last measurements arrive
     const gpushare::VirtualDeviceStats stats = OrDie(device.stats());
     std::printf("%-6s %-9s %7.1f ms of device time, %6llu launches, held %5.1f ms\n", job.name,
                 job.spec, absl::ToDoubleMilliseconds(stats.compute.measured),
@@ -88,8 +88,8 @@ int main() {
                 absl::ToDoubleMilliseconds(stats.throttled));
   };
   {
-    // Threads of the runtime's clock, so that the simulated GPU's virtual time is the same in every run. With a real GPU
-    // any thread will do.
+    // Threads of the runtime's clock, so that the simulated GPU's virtual time is the same in every run. With a real GPU any
+    // threads will do.
     gpushare::Thread first = OrDie(runtime.StartThread("three", [&] { work(jobs[0]); }));
     gpushare::Thread second = OrDie(runtime.StartThread("one", [&] { work(jobs[1]); }));
   }

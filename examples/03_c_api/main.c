@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The C ABI alone: a quota, a kernel, the counters. Needs no C++ and no Abseil. */
+/* Uses only the C ABI: a quota, a kernel, the counters. Needs neither C++ nor Abseil. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An inference server whose engine launches on its own (here: straight through the driver). The server takes a lease before
-// each request and gives it back after: that is the whole patch, marked with [gpushare] below. Two models, one with high
-// priority; the other is a batch job.
+// An inference server with an engine that launches on its own (here: straight through the driver). The server acquires a lease
+// before each request and releases it afterwards: that is the whole patch, marked with [gpushare] below. There are two models:
+// one with high priority, and a batch job.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -60,7 +60,7 @@ using LaunchKernel = int(CUfunc_st*, unsigned, unsigned, unsigned, unsigned, uns
                          unsigned, CUstream_st*, void**, void**);
 using SynchronizeStream = int(CUstream_st*);
 
-// The engine that knows nothing of gpushare: ten layers on a stream.
+// An engine that knows nothing of gpushare: it launches ten layers on a stream.
 struct Engine {
   LaunchKernel* launch;
   SynchronizeStream* synchronize;

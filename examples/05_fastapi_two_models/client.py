@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A client of server.py, in a process of its own: chat requests in an open loop beside a greedy batch job.
+"""A client of server.py, in a process of its own: chat requests in an open loop, and a greedy batch job.
 
     python client.py http://127.0.0.1:8000 --seconds 4 --rate 30 --documents 4
 
-Chat requests are sent as a Poisson process, at times that do not wait for answers (open loop), and timed from when they
-were due; so what queues counts. The batch job sends its next document as soon as it has an answer, `documents` of them
-at a time, as long as chat requests come. Connections are kept open. Prints JSON: for each model a list of [seconds from
-due to answered, seconds of it in the server].
+Chat requests are sent as a Poisson process, at times that do not depend on answers (open loop), and timed from when
+they were due, so queueing counts. The batch job keeps `documents` requests in flight and sends the next document as
+soon as it has an answer, as long as chat requests come. Connections are kept open. Prints JSON: for each model a list
+of [seconds from due to answered, seconds of it in the server].
 """
 
 import argparse
@@ -29,7 +29,7 @@ async def load(url, *, rate, documents, seconds, query, seed):
             response.raise_for_status()
             return time.perf_counter() - due, response.json()["seconds"]
 
-        # Connections are open and code is loaded before anything is timed.
+        # Opens the connections and loads the code before anything is timed.
         now = time.perf_counter()
         await asyncio.gather(*(ask(name, now) for name in ["chat"] * 4 + ["batch"] * documents))
 

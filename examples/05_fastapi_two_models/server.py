@@ -5,21 +5,22 @@
     pip install gpushare fastapi uvicorn httpx
     python server.py --gpu sim
 
-`chat` answers people: 2 ms of GPU time a request, 30 requests a second. `batch` summarises documents, 30 ms each, and
-is greedy: it always has 4 at once, so the GPU is never idle. Each is an engine that launches on its own, straight
-through the driver. client.py, a process of its own, loads both: once past gpushare, on plain streams, and once with it.
-The change to the server is what [gpushare] marks.
+`chat` answers people: 2 ms of GPU time per request, 30 requests per second. `batch` summarises documents, 30 ms each,
+and is greedy: it always has 4 in flight, so the GPU is never idle. Each model is an engine that launches on its own,
+straight through the driver. client.py, a process of its own, sends load to both: once without gpushare, on plain
+streams, and once with it. The change to the server is marked with [gpushare].
 
-Without gpushare each of chat's 4 layers queues behind a layer of each document. With it chat waits for what the GPU has
-at that moment, and a document asks before each of its layers. The GPU may have two of them, so that it has one to do
-while the host hears of the other's end: `--in-flight 1` answers chat a layer sooner, and batch pays for it.
+Without gpushare, each of chat's 4 layers queues behind a layer of each document. With gpushare, chat waits only for
+what the GPU has at that moment, and a document asks before each of its layers. The GPU may have two of them, so that it
+has one to run while the host learns that the other has ended. `--in-flight 1` answers chat a layer sooner, at the
+expense of batch.
 
 `--priorities` gives the plain streams CUDA priorities: between short kernels of one process these do as much for chat.
-They know no quotas, shares or caps.
+They provide no quotas, shares or caps.
 
-"in the server" leaves out HTTP and the client. With `--gpu sim` the GPU keeps the wall clock, so all figures need idle
-processors: on a busy machine they are those of its processors. Without it, `GPUSHARE_DRIVER=sim` needs
-`GPUSHARE_SIM=clock=wall` beside it: the virtual clock knows neither this server's threads nor its clients.
+"in the server" excludes HTTP and the client. With `--gpu sim` the GPU uses the wall clock, so the figures need idle
+processors: on a busy machine they show the load of its processors. Without it, `GPUSHARE_DRIVER=sim` also needs
+`GPUSHARE_SIM=clock=wall`: the virtual clock knows neither this server's threads nor its clients.
 """
 
 import argparse
@@ -38,7 +39,7 @@ import fastapi
 import gpushare
 import uvicorn
 
-# Every kernel fills the GPU: 8 blocks of 256 threads on each of its multiprocessors.
+# Every kernel fills the GPU: 8 blocks of 256 threads on each multiprocessor.
 BLOCKS_PER_SM = 8
 PTX = """.version 7.0
 .target sm_70
@@ -61,7 +62,7 @@ again:
 
 
 class Driver:
-    """The driver API as an engine knows it."""
+    """The driver API as the engine uses it."""
 
     NON_BLOCKING, MULTIPROCESSORS = 1, 16  # CU_STREAM_NON_BLOCKING, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 
@@ -84,7 +85,7 @@ class Driver:
 
 
 class Engine:
-    """A model whose runtime knows nothing of gpushare: it launches layers on a stream that it is given, and waits."""
+    """A model with a runtime that knows nothing of gpushare: it launches layers on a given stream, and waits."""
 
     def __init__(self, driver, kernel, layer_ns):
         self.driver, self.kernel = driver, ctypes.c_void_p(kernel.ptr)
@@ -100,12 +101,12 @@ class Engine:
 
 
 class Slot:
-    """What one request at a time runs on."""
+    """What one request needs to run; used by one request at a time."""
 
     def __init__(self, driver, device, step_ns, priority):
         self.plain = driver.stream(priority)
-        self.stream = device.stream()  # [gpushare] instead of the plain one
-        # [gpushare] A lease for `step` layers: between two of them the others get their turn.
+        self.stream = device.stream()  # [gpushare] instead of the plain stream
+        # [gpushare] A lease for `step` layers: between two leases others get their turn.
         self.lease = device.lease(hint=step_ns / 1e9, streams=[self.stream])
 
 
@@ -132,7 +133,8 @@ class Model:
             self.free.put_nowait(slot)
 
     def in_steps(self, slot):
-        """On a thread of the pool: between two steps the GPU would be idle for as long as a trip through the event loop."""
+        """Runs on a thread of the pool: otherwise the GPU would be idle between two steps while the event loop is
+        involved."""
         for first in range(0, self.layers, self.step):
             with slot.lease:  # [gpushare]
                 self.engine.execute(slot.stream.ptr, min(self.step, self.layers - first))
@@ -154,9 +156,9 @@ def make_app(models):
 
 @contextlib.contextmanager
 def serving(app):
-    """The server on a thread of its own, on a port of 127.0.0.1 that is free."""
-    # IPPROTO_TCP in words: asyncio sets TCP_NODELAY on sockets that say so alone. Without, each answer's body waits for
-    # the acknowledgement of its head, and that one 40 ms for something to send it with.
+    """Runs the server on a thread of its own, on a free port of 127.0.0.1."""
+    # IPPROTO_TCP is explicit because asyncio sets TCP_NODELAY only on such sockets. Without TCP_NODELAY, the body of
+    # each answer waits for the acknowledgement of its head, which is delayed by 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A training job that keeps to its share of the GPU, beside another tenant's.
+"""A training job that keeps to its share of the GPU while another tenant uses it too.
 
     python train.py --gpu sim --plot training.png
 
-The job finds the largest batch that fits its memory quota, trains under a lease a step, gives its turn back while
-it works on the host, and writes what happened: a plot of the shares and, with --trace, a file for ui.perfetto.dev.
+The job finds the largest batch that fits its memory quota, trains with one lease per step, gives up its turn while it
+works on the host, and writes what happened: a plot of the shares and, with --trace, a file for ui.perfetto.dev.
 """
 
 import argparse
@@ -38,7 +38,7 @@ SAMPLE_NS = 40_000  # device time of one sample, forward and backward
 
 
 def largest_batch(device, first=512):
-    """Halves the batch until its activations fit what the quota leaves."""
+    """Halves the batch until its activations fit into the rest of the quota."""
     batch = first
     while True:
         try:
@@ -51,7 +51,7 @@ def largest_batch(device, first=512):
 
 
 def progress(steps):
-    """tqdm, if it is there and somebody watches."""
+    """tqdm, if it is installed and the output is a terminal."""
     with contextlib.suppress(ImportError):
         from tqdm import tqdm
 
@@ -61,7 +61,7 @@ def progress(steps):
 
 def train(device, kernel, steps):
     stream = device.stream()
-    parameters = device.alloc("1 GiB")  # with gradients and the optimiser's state
+    parameters = device.alloc("1 GiB")  # with gradients and the state of the optimizer
     batch, activations = largest_batch(device)
     lease = device.lease(hint=batch * SAMPLE_NS / 1e9, streams=[stream])
     for step in progress(range(steps)):
@@ -70,7 +70,7 @@ def train(device, kernel, steps):
                 stream.launch(kernel, 132, 256, batch * SAMPLE_NS // 8)
             stream.synchronize()
         if step % 20 == 19:
-            stream.yield_point()  # the checkpoint is the host's work: others may have the device
+            stream.yield_point()  # the checkpoint is work on the host: meanwhile others may have the device
             device.gpu.runtime.sleep("5ms")
     activations.close()
     parameters.close()
@@ -78,7 +78,7 @@ def train(device, kernel, steps):
 
 
 def serve_beside(device, kernel, stop):
-    """The other tenant: kernels of 1 ms, one after the other."""
+    """The other tenant launches kernels of 1 ms, one after the other."""
     stream = device.stream()
     while not stop.is_set():
         stream.launch(kernel, 132, 256, 1_000_000)
@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--trace", metavar="FILE", help="a trace for ui.perfetto.dev")
     options = parser.parse_args()
 
-    # On the virtual clock a run takes no time and is the same every time.
+    # On the virtual clock a run takes no real time and is always the same.
     simulated = gpushare.simulated_gpu(clock="virtual", memory="16GiB", overlap="serial") if options.gpu == "sim" else None
     with simulated or contextlib.nullcontext() as gpu:
         gpu = gpu or gpushare.Gpu(gpushare.Runtime())

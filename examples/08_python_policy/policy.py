@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A policy of your own: shares that are set anew every 50 ms, in Python.
+"""A policy of your own: Python code sets the shares every 50 ms.
 
     python policy.py
 
-Three tenants. The policy gives each the weight of its backlog, the time for which its launches were held in the
-epoch that ended, but never less than a tenth of the others'; who was idle is back at 1. In the middle `b` pauses.
-On the simulated GPU's virtual clock, so every run prints the same.
+There are three tenants. The policy sets each tenant's weight to its backlog, the time for which its launches were held
+in the last epoch, but never less than a tenth of the others'. An idle tenant returns to 1. In the middle, `b` pauses.
+On the simulated GPU's virtual clock every run prints the same.
 """
 
 import gpushare
@@ -23,12 +23,12 @@ def by_backlog(epoch):
     held = {usage.device: usage.stats.throttled for usage in epoch}
     most = max(held.values())
     if most == 0:
-        return None  # nobody waited: leave all as it is
+        return None  # nobody waited: leave everything unchanged
     return {device: {"weight": max(round(10 * seconds / most), 1)} for device, seconds in held.items()}
 
 
 def work(device, kernel, threads_of_work, pause):
-    """`threads_of_work` requests in flight; each kernel takes 500 us."""
+    """Keeps `threads_of_work` requests in flight; each kernel takes 500 us."""
     runtime, stream = device.gpu.runtime, device.stream()
 
     def one():

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two actors of Ray on one GPU, three quarters and one quarter of it, and a third that Ray places when there is room.
+"""Two Ray actors on one GPU, with three quarters and one quarter of it, and a third that Ray places when there is room.
 
     pip install gpushare 'ray>=2.40' cuda-bindings
     python actors.py --gpu sim
 
-Ray alone counts fractions and enforces none. The change to the actors is `gpushare.ray.remote` in place of `ray.remote`; what
-they do is the driver's own API, which knows nothing of gpushare. `--gpu sim` starts a node of its own, with a simulated
-GPU; without it the example runs on the Ray cluster that is there, whose nodes run `gpushare broker` (docs/ray.md).
+Ray itself counts fractions and does not enforce them. The change to the actors is `gpushare.ray.remote` in place of
+`ray.remote`. They use the driver API, which knows nothing of gpushare. `--gpu sim` starts a separate node with a
+simulated GPU; without it the example runs on the existing Ray cluster, with `gpushare broker` on its nodes
+(docs/ray.md).
 """
 
 import argparse
@@ -23,7 +24,7 @@ import time
 import gpushare.ray
 import ray
 
-# Fills the GPU for as many nanoseconds as it is told.
+# Fills the GPU for the given number of nanoseconds.
 PTX = b""".version 7.0
 .target sm_70
 .address_size 64
@@ -69,7 +70,7 @@ class Model:
         return int(self.call("cuMemAlloc", size))
 
     def serve(self, begin, end):
-        """Layers as fast as the GPU takes them; how many of them were done between two times."""
+        """Runs layers as fast as the GPU can. Returns how many were done between two times."""
         count = 0
         while (now := time.time()) < end:
             self.call("cuLaunchKernel", self.layer, self.processors, 1, 1, 1024, 1, 1, 0, 0,
@@ -81,7 +82,7 @@ class Model:
 
 @contextlib.contextmanager
 def node_of_its_own():
-    """What docs/ray.md has on each node: a broker, its socket in the environment, Ray."""
+    """Starts what docs/ray.md requires on each node: a broker, its socket in the environment, and Ray."""
     with tempfile.TemporaryDirectory(prefix="actors-") as folder:
         config, broker = pathlib.Path(folder, "broker.yaml"), pathlib.Path(folder, "broker.sock")
         config.write_text("unlisted: true\n")
@@ -91,7 +92,7 @@ def node_of_its_own():
         command = [sys.executable, "-m", "gpushare", "broker", "--config", str(config), "--socket", str(broker)]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         try:
-            process.stderr.readline()  # it listens
+            process.stderr.readline()  # waits until it listens
             ray.init(num_cpus=4, num_gpus=1, include_dashboard=False, object_store_memory=80 << 20,
                      log_to_driver=False, logging_level="error")
             yield

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A team has half of a GPU and 8 GiB of it; its two users divide that 2:1, beside a job of nobody's. When one user stops, its part goes
-// to the other user and not to the job. And what they allocate is counted together.
+// A team has half of a GPU and 8 GiB of its memory. Its two users divide that 2:1, while a job outside the team uses the GPU too.
+// When one user stops, its part goes to the other user and not to the job. The users' allocations are counted together.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace {
 
-// A kernel that takes `ns` nanoseconds: on a real GPU it spins, the simulated one reads the comment.
+// A kernel that takes `ns` nanoseconds: a real GPU spins, and the simulated one reads the cost from the comment.
 constexpr char kSpin[] = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -65,7 +65,7 @@ int main() {
   const gpushare::Function spin = OrDie(module.GetFunction("spin"));
   const uint32_t sms = static_cast<uint32_t>(OrDie(gpu.Probe()).sm_count);
 
-  // The team first: what its users have is within what it has.
+  // The team comes first: its users' limits lie within its own.
   const gpushare::Tenant team = OrDie(gpushare::Tenant::Create(runtime, {.name = "team"}));
   const gpushare::VirtualDevice whole =
       OrDie(gpushare::VirtualDevice::Create(gpu, team, "memory=8GiB"));
@@ -78,13 +78,13 @@ int main() {
       make("ann", &team, "memory=6GiB,weight=2"), make("ben", &team, "memory=6GiB,weight=1"),
       make("job", nullptr, "weight=1")};
 
-  // Memory: each may have 6 GiB, both together 8.
+  // Memory: each user may have 6 GiB, and both together 8.
   const gpushare::Allocator of_ann = OrDie(gpushare::Allocator::Create(devices[0]));
   const gpushare::Allocator of_ben = OrDie(gpushare::Allocator::Create(devices[1]));
   const gpushare::Allocation held = OrDie(of_ann.Allocate(GiB(5)));
   std::cout << of_ben.Allocate(GiB(4)).status().message() << "\n";
 
-  // Time: ann 2/6, ben 1/6, the job 3/6; after a second ben stops.
+  // Time: ann gets 2/6, ben 1/6, the job 3/6. After a second ben stops.
   const absl::Duration begin = runtime.Now();
   const auto work = [&](const gpushare::VirtualDevice& device, absl::Duration until) {
     const gpushare::Stream stream = OrDie(gpushare::Stream::Create(device));
