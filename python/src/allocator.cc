@@ -254,16 +254,16 @@ std::shared_ptr<Buffer> AllocateFor(const std::shared_ptr<Gpu>& gpu, uint64_t by
 void BindAllocator(py::module_& m) {
   auto cls = py::class_<Allocator, std::shared_ptr<Allocator>>(
       m, "Allocator",
-      "Allocates within the quota of one virtual device; made by VirtualDevice.allocator().\n\n"
-      "With `reclaim`, an allocation that is over the quota calls ``reclaim(asked, left)`` (bytes) "
-      "on the same\nthread, at most 16 times, and each 50 ms while it waits (`timeout`): it frees "
-      "memory of the same virtual\ndevice and returns whether to try again. What it raises, the "
-      "allocation raises.\n\n"
-      "`strategy` is 'direct' (each allocation is one of the driver's), 'suballocating' (cut from "
-      "segments, in the\norder of streams) or 'pool' (the driver's stream-ordered pool). With a "
-      "pool, allocate with `stream`: the\nbuffer is freed in that stream's order. What a pool "
-      "allocates without one is anybody's from the moment it\nis freed: wait for the work that "
-      "uses it first.");
+      "Allocates within the quota of one virtual device; made by "
+      "VirtualDevice.allocator().\n\nWith `reclaim`, an allocation beyond the quota calls "
+      "``reclaim(asked, left)`` (bytes) on the same\nthread, at most 16 times, and every "
+      "50 ms while it waits (`timeout`). The function frees memory of the same\nvirtual "
+      "device and returns whether to try again. The allocation raises the function's "
+      "exceptions.\n\n`strategy` is 'direct' (each allocation is one of the driver's), "
+      "'suballocating' (cut from segments, in the\norder of streams) or 'pool' (the "
+      "driver's stream-ordered pool). With a pool, allocate with `stream`: the\nbuffer is "
+      "freed in that stream's order. A pool may reuse memory allocated without a stream "
+      "from the moment\nit is freed: before freeing it, wait for the work that uses it.");
   cls.def(
          "alloc",
          [](Allocator& self, const py::object& nbytes, const py::object& stream,
@@ -271,8 +271,8 @@ void BindAllocator(py::module_& m) {
            return self.Allocate(SizeFrom(nbytes, "nbytes", "1 or more"), timeout, stream);
          },
          py::arg("nbytes"), py::kw_only(), py::arg("stream") = py::none(), py::arg("timeout") = 0,
-         "alloc(self, nbytes, *, stream=None, timeout=0)\n--\n\n"
-         "As VirtualDevice.alloc(). stream: the memory is for work on this Stream from now on.")
+         "alloc(self, nbytes, *, stream=None, timeout=0)\n--\n\nLike VirtualDevice.alloc(). "
+         "stream: the memory is for later work on this Stream.")
       .def(
           "empty",
           [](const std::shared_ptr<Allocator>& self, const py::object& shape,
@@ -280,35 +280,36 @@ void BindAllocator(py::module_& m) {
              const py::object& timeout) { return NewArray(self, shape, dtype, timeout, stream); },
           py::arg("shape"), py::arg("dtype") = "float32", py::kw_only(),
           py::arg("stream") = py::none(), py::arg("timeout") = 0,
-          "empty(self, shape, dtype=\"float32\", *, stream=None, timeout=0)\n--\n\n"
-          "As VirtualDevice.empty().")
+          "empty(self, shape, dtype=\"float32\", *, stream=None, timeout=0)\n--\n\nLike "
+          "VirtualDevice.empty().")
       .def(
           "cancel_waits",
           [](const Allocator& self) {
             const AllocatorHandle::Use_ use = self.handle.Use();
             Check(Unlocked([&] { return gpushare_allocator_cancel_waits(use->get()); }));
           },
-          "cancel_waits(self)\n--\n\nWho waits for memory in it now gets a CancelledError within a "
-          "millisecond, unless it is served\nmeanwhile. From any thread.")
+          "cancel_waits(self)\n--\n\nAllocations that are waiting for memory of this allocator "
+          "raise a CancelledError within a millisecond, unless\nthey are served meanwhile. Any "
+          "thread may call it.")
       .def("trim", &Allocator::Trim, py::arg("nbytes") = py::none(),
-           "trim(self, nbytes=None)\n--\n\nGives idle memory of the pool back to the quota, until "
-           "it is `nbytes` (default: all).\n\n"
-           "Raises:\n    FailedPreconditionError: the strategy 'direct' keeps no pool.")
+           "trim(self, nbytes=None)\n--\n\nReturns idle memory of the pool to the quota until "
+           "`nbytes` of it are left (default: all of it).\n\nRaises:\n    "
+           "FailedPreconditionError: the strategy 'direct' keeps no pool.")
       .def("stats", &Allocator::Stats,
-           "stats(self)\n--\n\nWhat the pool has now: a gpushare.PoolStats.\n\n"
-           "Raises:\n    FailedPreconditionError: the strategy 'direct' keeps no pool.")
+           "stats(self)\n--\n\nThe present state of the pool, a "
+           "gpushare.PoolStats.\n\nRaises:\n    FailedPreconditionError: the strategy 'direct' "
+           "keeps no pool.")
       .def_property_readonly(
           "virtual_device", [](const Allocator& self) { return self.device(); },
-          "Whose quota it is.")
-      .def(
-          "c_functions", &Allocator::CFunctions,
-          "c_functions(self)\n--\n\n"
-          "(parameter, malloc, free): addresses of ``void* malloc(void* parameter, size_t bytes, "
-          "int device)`` and\n``void free(void* parameter, void* pointer, int device)``, the form "
-          "of cupy.cuda.CFunctionAllocator. They\ntake no lock of Python; malloc returns null over "
-          "the quota. Valid until the allocator is closed and all\nthat they allocated is freed: "
-          "keep the allocator as their owner.");
-  AddLifetime(cls, "close(self)\n--\n\nMemory that was allocated stays.");
+          "The virtual device with the quota.")
+      .def("c_functions", &Allocator::CFunctions,
+           "c_functions(self)\n--\n\n(parameter, malloc, free): addresses of ``void* "
+           "malloc(void* parameter, size_t bytes, int device)`` and\n``void free(void* "
+           "parameter, void* pointer, int device)``, the form of cupy.cuda.CFunctionAllocator. "
+           "They\ndo not take Python's lock; malloc returns null beyond the quota. They are "
+           "valid until the allocator is closed\nand everything allocated by them is freed: "
+           "keep a reference to the allocator.");
+  AddLifetime(cls, "close(self)\n--\n\nMemory that is allocated stays valid.");
 }
 
 }  // namespace gpushare::python

@@ -181,13 +181,13 @@ DeviceMemory DeviceMemoryFrom(py::handle value, const char* field) {
 void BindBuffer(py::module_& m) {
   auto cls = py::class_<Buffer, std::shared_ptr<Buffer>>(
       m, "Buffer",
-      "An array in device memory, in C order without gaps; made by VirtualDevice.alloc() and "
-      ".empty().\n\n"
-      "Other libraries take it as it is: ``torch.from_dlpack(buffer)``, ``cupy.asarray(buffer)``, "
-      "a kernel's\nargument. The device number that they see is the physical one. The memory is "
-      "credited to the tenant that\nallocated it when the last owner goes: this object, its views, "
-      "and whoever took it by DLPack.");
-  AddLifetime(cls, "close(self)\n--\n\nFrees the memory, or leaves it to those who hold it still.");
+      "An array in device memory, in C order without gaps; made by VirtualDevice.alloc() "
+      "and .empty().\n\nOther libraries accept it directly: ``torch.from_dlpack(buffer)``, "
+      "``cupy.asarray(buffer)``, a kernel's\nargument. They see the number of the physical "
+      "device. The memory is credited to the tenant that allocated it\nwhen its last owner "
+      "is gone: this object, its views, and consumers that took it by DLPack.");
+  AddLifetime(
+      cls, "close(self)\n--\n\nFrees the memory, or leaves it to other owners if there are any.");
   cls.def_property_readonly("ptr", &Buffer::pointer, "The device address.")
       .def_property_readonly(
           "nbytes", [](const Buffer& self) { return self.bytes; }, "Its size in bytes.")
@@ -196,10 +196,10 @@ void BindBuffer(py::module_& m) {
           "dtype", [](const Buffer& self) { return self.dtype->name; },
           "The element type's name, such as \"float32\".")
       .def_property_readonly(
-          "gpu", [](const Buffer& self) { return self.gpu; }, "The GPU that it lies on.")
+          "gpu", [](const Buffer& self) { return self.gpu; }, "The GPU on which the memory is.")
       .def_property_readonly(
           "tenant_name", [](const Buffer& self) { return self.device->tenant_name; },
-          "Whose quota it counts against.")
+          "The virtual device with the quota that it counts against.")
       .def("view", &View, py::arg("shape") = py::none(), py::arg("dtype") = py::none(),
            "view(self, shape=None, dtype=None)\n--\n\n"
            "The same memory as another array: `shape` an int or a tuple of ints (None: one "
@@ -216,16 +216,14 @@ void BindBuffer(py::module_& m) {
       .def("__dlpack__", &ToDLPack, py::kw_only(), py::arg("stream") = py::none(),
            py::arg("max_version") = py::none(), py::arg("dl_device") = py::none(),
            py::arg("copy") = py::none(),
-           "__dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
-           "A DLPack capsule, of version 1.x when `max_version` allows it.\n\n"
-           "Args:\n"
-           "    stream: the consumer's: None or 1 the legacy default stream, 2 the per-thread one, "
-           "an address;\n        it is made to wait for what was written through gpushare. -1: no "
-           "waiting.\n"
-           "    dl_device: (2, ordinal) of the same GPU, or (1, 0): a copy on the host.\n"
-           "    copy: True copies, within the same quota; False never; None as needed.\n\n"
-           "Raises:\n"
-           "    BufferError: it cannot be exported in that way.")
+           "__dlpack__(self, *, stream=None, max_version=None, dl_device=None, "
+           "copy=None)\n--\n\nA DLPack capsule, of version 1.x when `max_version` allows "
+           "it.\n\nArgs:\n    stream: the consumer's stream: None or 1 the legacy default "
+           "stream, 2 the per-thread one, an address.\n        It is made to wait for earlier "
+           "writes through gpushare. -1: no waiting.\n    dl_device: (2, ordinal) of the same "
+           "GPU, or (1, 0): a copy on the host.\n    copy: True copies, within the same quota; "
+           "False never; None as needed.\n\nRaises:\n    BufferError: the buffer cannot be "
+           "exported in that way.")
       .def("__len__",
            [](const Buffer& self) {
              if (self.shape.empty()) throw py::type_error("len() of an array without dimensions");

@@ -77,13 +77,14 @@ bool ClockThread::joined() const { return state_->over; }
 void BindClockThread(py::module_& m) {
   py::class_<ClockThread, std::shared_ptr<ClockThread>>(
       m, "ClockThread",
-      "A thread that belongs to the runtime's clock; made by Runtime.start_thread(). On the "
-      "simulated GPU's\nvirtual clock one such thread runs at a time, and every run is the same. "
-      "One that is never joined\nends with the process.")
+      "A thread that is registered with the runtime's clock; made by "
+      "Runtime.start_thread(). On the simulated GPU's\nvirtual clock one such thread runs "
+      "at a time, and every run is the same. A thread that is never joined\nends with the "
+      "process.")
       .def("join", &ClockThread::Join,
-           "join(self)\n--\n\nWaits for its end and returns what its function returned; raises "
-           "what it raised. From any thread of\nthe same clock, also from several at a time; not "
-           "ended by Ctrl-C.")
+           "join(self)\n--\n\nWaits for the thread's end. Returns what its function returned, "
+           "or raises what it raised. Any threads of\nthe same clock may call it, even several "
+           "at the same time. Ctrl-C does not end the wait.")
       .def_property_readonly("joined", &ClockThread::joined, "True after join().");
 }
 

@@ -140,23 +140,22 @@ void Fill(Stream& self, const py::object& to, const py::object& value, const py:
 void AddCopies(py::class_<Stream, std::shared_ptr<Stream>>& cls) {
   cls.def("copy_to_device", &ToDevice, py::arg("to"), py::arg("source"),
           py::arg("nbytes") = py::none(), py::kw_only(), py::arg("wait") = true,
-          "copy_to_device(self, to, source, nbytes=None, *, wait=True)\n--\n\n"
-          "Copies from the host within the virtual device's bandwidth.\n\n"
-          "Args:\n"
-          "    to: a Buffer, an object with __cuda_array_interface__, or an address.\n"
-          "    source: anything contiguous with the buffer protocol: bytes, a numpy array.\n"
-          "    nbytes: None for all of `source`.\n"
-          "    wait: False returns when the copy is handed to the device; `source` is kept as "
-          "it is until\n        synchronize(), or until the copy is done where the stream is "
-          "closed before.")
+          "copy_to_device(self, to, source, nbytes=None, *, wait=True)\n--\n\nCopies from the "
+          "host within the virtual device's bandwidth.\n\nArgs:\n    to: a Buffer, an object "
+          "with __cuda_array_interface__, or an address.\n    source: anything contiguous with "
+          "the buffer protocol: bytes, a numpy array.\n    nbytes: None for all of "
+          "`source`.\n    wait: False returns when the copy is submitted; `source` is kept "
+          "alive until synchronize() or,\n        if the stream is closed before that, until "
+          "the copy is complete.")
       .def("copy_to_host", &ToHost, py::arg("to"), py::arg("source"),
            py::arg("nbytes") = py::none(), py::kw_only(), py::arg("wait") = true,
-           "copy_to_host(self, to, source, nbytes=None, *, wait=True)\n--\n\n"
-           "The other way: `to` is writable (bytearray, numpy array). None: as much as both hold.")
+           "copy_to_host(self, to, source, nbytes=None, *, wait=True)\n--\n\nCopies from the "
+           "device to the host: `to` is writable (bytearray, numpy array). nbytes: None for as "
+           "much as\nboth hold.")
       .def("copy_on_device", &OnDevice, py::arg("to"), py::arg("source"),
            py::arg("nbytes") = py::none(), py::kw_only(), py::arg("wait") = true,
-           "copy_on_device(self, to, source, nbytes=None, *, wait=True)\n--\n\n"
-           "From device memory to device memory. None: as much as both hold.")
+           "copy_on_device(self, to, source, nbytes=None, *, wait=True)\n--\n\nCopies from "
+           "device memory to device memory. nbytes: None for as much as both hold.")
       .def("fill", &Fill, py::arg("to"), py::arg("value"), py::arg("nbytes") = py::none(),
            "fill(self, to, value, nbytes=None)\n--\n\nSets every byte to `value` (0 to 255); does "
            "not wait.");

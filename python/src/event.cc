@@ -9,8 +9,8 @@ namespace py = pybind11;
 void BindEvent(py::module_& m) {
   auto event = py::class_<Event, std::shared_ptr<Event>>(
       m, "Event",
-      "Event(device, *, timing=False)\n--\n\nA CUDA event: Stream.record() and Stream.wait() take "
-      "it.");
+      "Event(device, *, timing=False)\n--\n\nA CUDA event, for Stream.record() and "
+      "Stream.wait().");
   event
       .def(py::init([](const py::object& device, bool timing) {
              const auto on = Given<VirtualDevice>(device, "device", "gpushare.VirtualDevice");
@@ -47,7 +47,7 @@ void BindEvent(py::module_& m) {
             RunInterruptibly(
                 [use = self.handle.Use()] { return gpushare_event_synchronize(use->get()); });
           },
-          "synchronize(self)\n--\n\nWaits until it is done.")
+          "synchronize(self)\n--\n\nWaits until the event is done.")
       .def(
           "since",
           [](const Event& self, const py::object& start) {
@@ -59,11 +59,13 @@ void BindEvent(py::module_& m) {
             return static_cast<double>(ns) / 1e9;
           },
           py::arg("start"),
-          "since(self, start)\n--\n\nSeconds from `start` to this; both with timing, both done.");
+          "since(self, start)\n--\n\nSeconds from `start` to this event. Both events must have "
+          "timing and be done.");
   AddLifetime(event, "close(self)\n--\n\nDestroys it.");
 
   auto graph = py::class_<Graph, std::shared_ptr<Graph>>(
-      m, "Graph", "Captured work, ready for Stream.launch_graph(); one command for the gate.");
+      m, "Graph",
+      "Captured work, ready for Stream.launch_graph(). For the gate it is one command.");
   graph.def_property_readonly(
       "ptr",
       [](const Graph& self) {

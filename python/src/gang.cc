@@ -144,29 +144,26 @@ std::shared_ptr<Gang> NewGang(const py::object& members, const py::kwargs& terms
 void BindGang(py::module_& m) {
   auto cls = py::class_<Gang, std::shared_ptr<Gang>>(
       m, "Gang",
-      "Gang(members, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None)\n--\n\n"
-      "Leases on several GPUs, all or none, for work of which each part waits for the others: "
-      "``with gang:``, or\n``async with gang:``. Acquired in the order of the GPUs' UUIDs, so that "
-      "gangs cannot wait for "
-      "each other in a circle. While an\nexclusive member waits for the others it keeps its GPU, "
-      "and is charged for it. Can be used again and\nagain, by one user at a time; belongs to no "
-      "thread.\n\n"
-      "Args:\n"
-      "    members: virtual devices, one for each GPU, or pairs (virtual device, streams).\n"
-      "    hint, maximum, exclusive: of each member, as in lease(); `maximum` counts from when the "
-      "gang is whole.\n"
-      "    timeout: of acquiring them all; None for ever.");
+      "Gang(members, *, hint=1e-4, maximum=1.0, exclusive=False, "
+      "timeout=None)\n--\n\nLeases on several GPUs, all or none, for work with parts that "
+      "wait for each other: ``with gang:``, or\n``async with gang:``. They are acquired in "
+      "the order of the GPUs' UUIDs, so that gangs cannot deadlock. While\nan exclusive "
+      "member waits for the others it keeps its GPU, and is charged for it. A gang can be "
+      "used\nrepeatedly, by one user at a time; it belongs to no thread.\n\nArgs:\n    "
+      "members: virtual devices, one for each GPU, or pairs (virtual device, "
+      "streams).\n    hint, maximum, exclusive: for each member, as in lease(); `maximum` "
+      "starts when all members are held.\n    timeout: for acquiring all of them; None for "
+      "ever.");
   cls.def(py::init(&NewGang), py::arg("members"),
           "__init__(self, members, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None)\n"
           "--\n\n")
       .def("acquire", &Gang::Acquire,
-           "acquire(self)\n--\n\nWaits for all; Ctrl-C ends the wait.\n\n"
-           "Raises:\n"
-           "    DeadlineExceededError (TimeoutError): the timeout passed, and nothing is held.\n"
-           "    InvalidArgumentError (ValueError): two members are on one GPU.\n"
-           "    FailedPreconditionError (RuntimeError): it is held.")
+           "acquire(self)\n--\n\nWaits for all members. Ctrl-C ends the wait.\n\nRaises:\n    "
+           "DeadlineExceededError (TimeoutError): the timeout passed, and nothing is held.\n    "
+           "InvalidArgumentError (ValueError): two members are on one GPU.\n    "
+           "FailedPreconditionError (RuntimeError): the gang is already held.")
       .def("release", &Gang::Release,
-           "release(self)\n--\n\nEnds it; from any thread, waits for nothing.")
+           "release(self)\n--\n\nReleases all members. Any thread may call it; it does not wait.")
       .def(
           "__enter__",
           [](const py::object& self) {
@@ -181,10 +178,10 @@ void BindGang(py::module_& m) {
           "held", [](const Gang& self) { return !self.handle.closed(); }, "Whether it is held now.")
       .def_property_readonly(
           "overrun", [](const Gang& self) { return self.overrun; },
-          "Whether a member took more than the maximum, the last time.")
+          "Whether a member was held longer than the maximum in the last use.")
       .def_property_readonly(
           "held_seconds", [](const Gang& self) { return static_cast<double>(self.held_ns) / 1e9; },
-          "How long it was whole the last time, in seconds of the host.")
+          "For how long all members were held in the last use, in seconds of the host.")
       .def_property_readonly(
           "virtual_devices",
           [](const Gang& self) {

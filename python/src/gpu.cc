@@ -162,26 +162,25 @@ std::shared_ptr<Gpu> Open(const py::object& runtime, const py::object& name,
 void BindGpu(py::module_& m) {
   auto cls = py::class_<Gpu, std::shared_ptr<Gpu>>(
       m, "Gpu",
-      "Gpu(runtime, name=0, **scheduler)\n--\n\n"
-      "A physical GPU or a MIG instance. All openings of a GPU in a runtime share one engine.\n\n"
-      "Args:\n"
-      "    name: ordinal (int or str), UUID or PCI id.\n"
-      "    scheduler: how launches are arbitrated; counts at the first opening. window, grant, "
-      "anticipation,\n        spin, high_grace, high_band_window: seconds or text; min_commands, "
-      "high_band_min_commands: int;\n        idle_budget, low_band_floor: parts of 1.\n\n"
-      "Raises:\n"
-      "    NotFoundError (LookupError): no such GPU; the message lists those there are.");
+      "Gpu(runtime, name=0, **scheduler)\n--\n\nA physical GPU or a MIG instance. All "
+      "openings of a GPU in a runtime share one engine.\n\nArgs:\n    name: ordinal (int "
+      "or str), UUID or PCI id.\n    scheduler: how launches are arbitrated; only the "
+      "first opening applies it. window, grant, anticipation,\n        spin, high_grace, "
+      "high_band_window: seconds or text; min_commands, high_band_min_commands: "
+      "int;\n        idle_budget, low_band_floor: fractions of 1.\n\nRaises:\n    "
+      "NotFoundError (LookupError): no such GPU; the message lists the existing ones.");
   cls.def(py::init(&Open), py::arg("runtime"), py::arg("name") = 0,
           "__init__(self, runtime, name=0, **scheduler)\n--\n\n");
   AddLifetime(cls,
-              "close(self)\n--\n\nGives up this hold on the GPU; its virtual devices live on.");
+              "close(self)\n--\n\nGives up this hold on the GPU. Its virtual devices stay open.");
   cls.def_property_readonly(
          "runtime", [](const Gpu& self) { return self.runtime; },
-         "The runtime that it was opened in.")
+         "The runtime in which it was opened.")
       .def_property_readonly(
-          "ordinal", [](const Gpu& self) { return self.ordinal; }, "The driver's number for it.")
+          "ordinal", [](const Gpu& self) { return self.ordinal; },
+          "The driver's number for the GPU.")
       .def_property_readonly(
-          "name", [](const Gpu& self) { return self.name; }, "What the driver calls it.")
+          "name", [](const Gpu& self) { return self.name; }, "The driver's name for the GPU.")
       .def_property_readonly(
           "scheduler",
           [](const Gpu& self) {
@@ -209,8 +208,8 @@ void BindGpu(py::module_& m) {
             d["virtual_devices"] = room.virtual_devices;
             return d;
           },
-          "What it could still promise, a dict: memory_total (less the reserve) and memory_left in "
-          "bytes,\nguarantee_left as a part of 1, virtual_devices.")
+          "What the GPU can still promise, as a dict: memory_total (without the reserve) and "
+          "memory_left in bytes,\nguarantee_left as a fraction of 1, virtual_devices.")
       .def_property_readonly(
           "overhead",
           [](const Gpu& self) {
@@ -225,10 +224,10 @@ void BindGpu(py::module_& m) {
             d["reserve"] = found.reserve;
             return d;
           },
-          "What the process itself takes of it, a dict of bytes: by_driver, all that it holds; "
-          "charged, of that to\nvirtual devices; overhead, the rest (contexts, modules, "
-          "libraries); "
-          "reserve, what is never promised.\nRaises UnavailableError where NVML does not tell.")
+          "The GPU memory that the process uses, as a dict of bytes: by_driver, everything "
+          "that it holds; charged, the\npart charged to virtual devices; overhead, the rest "
+          "(contexts, modules, libraries); reserve, what is never\npromised. Raises "
+          "UnavailableError where NVML does not report it.")
       .def(
           "probe",
           [](const Gpu& self) {
@@ -237,7 +236,7 @@ void BindGpu(py::module_& m) {
             Check(Unlocked([&] { return gpushare_gpu_get_probe(use->get(), &probe); }));
             return ToPython(probe);
           },
-          "probe(self)\n--\n\nWhat is known about it: a gpushare.GpuProbe.")
+          "probe(self)\n--\n\nWhat is known about the GPU, as a gpushare.GpuProbe.")
       .def_static(
           "probe_name",
           [](const py::object& runtime, const py::object& name) {
@@ -250,24 +249,25 @@ void BindGpu(py::module_& m) {
             return ToPython(probe);
           },
           py::arg("runtime"), py::arg("name") = 0,
-          "probe_name(runtime, name=0)\n--\n\nThe same of a GPU that need not be there: "
+          "probe_name(runtime, name=0)\n--\n\nThe same for a GPU that need not exist: then "
           "`state` and `reason` say so.")
       .def(
           "virtual_device",
           [](const py::object& self, const py::object& tenant, const py::object& spec,
              const py::kwargs& fields) { return NewVirtualDevice(self, tenant, spec, fields); },
           py::arg("tenant"), py::arg("spec") = py::none(),
-          "virtual_device(self, tenant, spec=None, **fields)\n--\n\n"
-          "A share of this GPU: VirtualDevice(self, tenant, spec, **fields). A str makes a new "
-          "tenant of that name.")
+          "virtual_device(self, tenant, spec=None, **fields)\n--\n\nCreates a share of this "
+          "GPU: VirtualDevice(self, tenant, spec, **fields). For a str, creates a tenant of "
+          "that name.")
       .def(
           "alloc",
           [](const std::shared_ptr<Gpu>& self, const py::object& nbytes) {
             return AllocateFor(self, SizeFrom(nbytes, "nbytes", "1 or more"));
           },
           py::arg("nbytes"),
-          "alloc(self, nbytes)\n--\n\nA Buffer of bytes (int or text) for whom the caller works: "
-          "the tenant of the tenant_scope, else\nthe tenant \"default\".")
+          "alloc(self, nbytes)\n--\n\nAllocates a Buffer of bytes (int or text) for the tenant "
+          "for which the caller works: the tenant of the\ntenant_scope, else the tenant "
+          "\"default\".")
       .def(
           "resolve",
           [](const std::shared_ptr<Gpu>& self, const py::object& stream) {
@@ -280,17 +280,17 @@ void BindGpu(py::module_& m) {
             return Adopt(self, vdev);
           },
           py::arg("stream") = py::none(),
-          "resolve(self, stream=None)\n--\n\nWhose is work of the caller on `stream`? The "
-          "VirtualDevice to which it is bound, else that of the\ntenant_scope, else the "
-          "context's, else that of the tenant \"default\".")
+          "resolve(self, stream=None)\n--\n\nReturns the VirtualDevice to which work of the "
+          "caller on `stream` belongs: the one to which the stream is\nbound, else that of the "
+          "tenant_scope, else the context's, else that of the tenant \"default\".")
       .def(
           "load",
           [](const std::shared_ptr<Gpu>& self, const py::object& image) {
             return LoadModule(self, image);
           },
           py::arg("image"),
-          "load(self, image)\n--\n\nLoads PTX (str or bytes), a cubin or a fatbin: a Module.\n\n"
-          "Raises:\n    InvalidArgumentError (ValueError): it is broken.")
+          "load(self, image)\n--\n\nLoads PTX (str or bytes), a cubin or a fatbin. Returns a "
+          "Module.\n\nRaises:\n    InvalidArgumentError (ValueError): the image is invalid.")
       .def("__repr__",
            [](const py::object& object) -> std::string {
              const auto& self = py::cast<const Gpu&>(object);

@@ -91,12 +91,12 @@ void BindKernel(py::module_& m) {
       "Code on a GPU; made by Gpu.load() or VirtualDevice.load(). ``module[\"saxpy\"]`` is a "
       "Kernel.");
   cls.def("kernel", &FindKernel, py::arg("name"),
-          "kernel(self, name)\n--\n\nA kernel by its name in the image. Raises NotFoundError "
-          "(LookupError).")
+          "kernel(self, name)\n--\n\nThe kernel with this name in the image. Raises "
+          "NotFoundError (LookupError).")
       .def("__getitem__", &FindKernel, py::arg("name"));
   AddLifetime(cls,
-              "close(self)\n--\n\nUnloads it when its kernels are gone too; none may be "
-              "running then.");
+              "close(self)\n--\n\nUnloads the module once its kernels are gone too. None of them "
+              "may be running then.");
 
   py::class_<Kernel, std::shared_ptr<Kernel>>(
       m, "Kernel", "A function that runs on a GPU; keeps its module loaded.")
@@ -130,8 +130,8 @@ void BindKernel(py::module_& m) {
             return footprint;
           },
           py::arg("grid"), py::arg("block"), py::kw_only(), py::arg("shared") = 0,
-          "footprint(self, grid, block, *, shared=0)\n--\n\nPart of the GPU's SMs that a launch "
-          "of this shape can hold, (0, 1].")
+          "footprint(self, grid, block, *, shared=0)\n--\n\nThe fraction of the GPU's SMs that "
+          "a launch of this shape can occupy, in (0, 1].")
       .def(
           "set_max_shared",
           [](const Kernel& self, const py::object& nbytes) {
@@ -144,8 +144,8 @@ void BindKernel(py::module_& m) {
             }));
           },
           py::arg("nbytes"),
-          "set_max_shared(self, nbytes)\n--\n\nLets launches ask for so much dynamic shared "
-          "memory: bytes or text.")
+          "set_max_shared(self, nbytes)\n--\n\nAllows launches to request up to `nbytes` of "
+          "dynamic shared memory: bytes or text.")
       .def("__repr__", [](const Kernel& self) { return "<gpushare.Kernel '" + self.name + "'>"; });
 }
 

@@ -169,7 +169,7 @@ std::shared_ptr<Lease> NewLease(const std::shared_ptr<VirtualDevice>& device,
 
 void BindLease(py::module_& m) {
   py::class_<CallOff, std::shared_ptr<CallOff>>(m, "_CallOff",
-                                                "Ends a wait of another thread, within 50 ms.")
+                                                "Ends a wait of another thread within 50 ms.")
       .def(py::init<>())
       .def(
           "set", [](CallOff& self) { self.set = true; }, "set(self)\n--\n\n")
@@ -179,20 +179,18 @@ void BindLease(py::module_& m) {
 
   auto cls = py::class_<Lease, std::shared_ptr<Lease>>(
       m, "Lease",
-      "Lease(device, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None, streams=())\n--\n\n"
-      "A permit for code that launches on its own: an inference engine, a cuBLAS call. ``with "
-      "lease:`` waits\nfor the virtual device's turn, ``async with lease:`` without holding up the "
-      "event loop. Can be used\nagain and again, by one user at a time.\n\n"
-      "Args:\n"
-      "    hint: device time expected: seconds or text such as \"2ms\".\n"
-      "    maximum: more becomes debt of the virtual device.\n"
-      "    exclusive: nobody else's commands while it is held.\n"
-      "    timeout: of acquiring; None for ever, 0 does not wait.\n"
-      "    streams: where the work will go; it is measured there. Streams of others are bound as "
-      "long as the\n        lease object lives.\n\n"
-      "On a thread that holds one of the same virtual device, another is a no-op; of another one "
-      "on "
-      "the same\nGPU it is a FailedPreconditionError. Those of ``async with`` belong to no "
+      "Lease(device, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None, "
+      "streams=())\n--\n\nA permit for code that launches on its own: an inference engine, "
+      "a cuBLAS call. ``with lease:`` waits\nfor the virtual device's turn; ``async with "
+      "lease:`` does so without blocking the event loop. A lease can be\nused repeatedly, "
+      "by one user at a time.\n\nArgs:\n    hint: device time expected: seconds or text "
+      "such as \"2ms\".\n    maximum: a longer hold becomes a debt of the virtual "
+      "device.\n    exclusive: no commands of others run while it is held.\n    timeout: "
+      "for acquiring; None for ever, 0 does not wait.\n    streams: the streams of the "
+      "work, on which it is measured. Streams of other libraries are bound as long "
+      "as\n        the lease object lives.\n\nOn a thread that holds a lease of the same "
+      "virtual device, another lease has no effect; a lease of another\nvirtual device on "
+      "the same GPU raises FailedPreconditionError. Leases of ``async with`` belong to no "
       "thread.");
   cls.def(py::init([](const py::object& device, const py::kwargs& options) {
             return NewLease(Given<VirtualDevice>(device, "device", "gpushare.VirtualDevice"),
@@ -202,24 +200,24 @@ void BindLease(py::module_& m) {
           "__init__(self, device, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None, "
           "streams=())\n--\n\n")
       .def("acquire", &Lease::Acquire,
-           "acquire(self)\n--\n\nWaits for the permit; Ctrl-C ends the wait.\n\n"
-           "Raises:\n"
-           "    DeadlineExceededError (TimeoutError): the timeout passed.\n"
-           "    FailedPreconditionError (RuntimeError): it is held, or the thread holds another's.")
+           "acquire(self)\n--\n\nWaits for the permit; Ctrl-C ends the wait.\n\nRaises:\n    "
+           "DeadlineExceededError (TimeoutError): the timeout passed.\n    "
+           "FailedPreconditionError (RuntimeError): it is held, or the thread holds a lease of "
+           "another virtual device.")
       .def("release", &Lease::Release,
-           "release(self)\n--\n\nEnds the permit; from any thread, waits for nothing.")
+           "release(self)\n--\n\nReleases the lease. Any thread may call it; it does not wait.")
       .def_property_readonly(
           "held", [](const Lease& self) { return !self.handle.closed(); },
           "Whether it is held now.")
       .def_property_readonly(
           "overrun", [](const Lease& self) { return self.overrun; },
-          "Whether it took more than the maximum, the last time.")
+          "Whether it was held longer than the maximum in its last use.")
       .def_property_readonly(
           "held_seconds", [](const Lease& self) { return static_cast<double>(self.held_ns) / 1e9; },
-          "How long it was held the last time, in seconds of the host.")
+          "How long it was held in its last use, in seconds of the host.")
       .def_property_readonly(
           "virtual_device", [](const Lease& self) { return self.device; },
-          "Whose turn it waits for.")
+          "The virtual device for whose turn it waits.")
       .def("__repr__", [](const Lease& self) {
         return "<gpushare.Lease of '" + self.device->tenant_name +
                (self.handle.closed() ? "'>" : "', held>");

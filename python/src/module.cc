@@ -33,8 +33,7 @@ PYBIND11_MODULE(_core, m) {
   options.disable_function_signatures();
   m.doc() = "The extension behind gpushare; import gpushare instead.";
   python::WatchForks();
-  m.def("version", &gpushare_version,
-        "version()\n--\n\nThe version of the libgpushare that is loaded.");
+  m.def("version", &gpushare_version, "version()\n--\n\nThe version of the loaded libgpushare.");
   m.def("abi_version", &gpushare_abi_version, "abi_version()\n--\n\nThe version of its C ABI.");
   // Lets the parts written in Python accept durations in the same forms.
   m.def("_duration", [](const pybind11::object& value, const std::string& field) {

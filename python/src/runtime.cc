@@ -166,7 +166,7 @@ void BindRuntime(py::module_& m) {
           "__init__(self, driver=None, *, simulation=None, memory_reserve=None, broker=None, "
           "broker_tenant=None, broker_spec=None)\n--\n\n");
   AddLifetime(cls,
-              "close(self)\n--\n\nGives up this hold on the driver; GPUs and tenants live on.");
+              "close(self)\n--\n\nGives up this hold on the driver. GPUs and tenants stay open.");
   cls.def(
          "close_all", [](const Runtime& self) { self.family->CloseAll(); },
          "close_all(self)\n--\n\nCloses everything that was made from this runtime, youngest "
@@ -177,7 +177,7 @@ void BindRuntime(py::module_& m) {
       .def_property_readonly(
           "broker_tenant",
           [](const Runtime& self) { return std::string(Info(self).broker_tenant); },
-          "Which tenant this process is to its broker; \"\": there is none.")
+          "The name of the tenant that this process is for its broker; \"\" without a broker.")
       .def_property_readonly(
           "driver_path", [](const Runtime& self) { return std::string(Info(self).driver_path); },
           "The driver that was loaded.")
@@ -186,10 +186,10 @@ void BindRuntime(py::module_& m) {
           "13000 is CUDA 13.0.")
       .def_property_readonly(
           "simulated", [](const Runtime& self) { return self.simulated; },
-          "Whether the GPUs are simulated ones.")
+          "Whether the GPUs are simulated.")
       .def("now", &Now,
-           "now(self)\n--\n\nSeconds on the clock of deadlines and statistics, since an epoch of "
-           "its own: the simulated GPU's\nvirtual clock, else CLOCK_MONOTONIC.")
+           "now(self)\n--\n\nSeconds on the clock of deadlines and statistics, since an "
+           "unspecified epoch: the simulated GPU's\nvirtual clock, else CLOCK_MONOTONIC.")
       .def("sleep", &Sleep, py::arg("seconds"),
            "sleep(self, seconds)\n--\n\nSleeps on that clock: seconds, a timedelta or text such "
            "as \"20ms\".")

@@ -151,10 +151,9 @@ void BindSimulation(py::module_& m) {
 
   py::class_<Simulation, std::shared_ptr<Simulation>>(
       m, "Simulation",
-      "Simulation(runtime)\n--\n\n"
-      "What only a simulated GPU can tell and do: its clock, the true use of the device, faults. "
-      "Outlives the\nruntime.\n\n"
-      "Raises:\n    FailedPreconditionError (RuntimeError): the runtime's GPUs are real ones.")
+      "Simulation(runtime)\n--\n\nWhat only a simulated GPU offers: its clock, the true "
+      "use of the device, faults. Outlives the\nruntime.\n\nRaises:\n    "
+      "FailedPreconditionError (RuntimeError): the runtime's GPUs are real.")
       .def(py::init(&SimulationOf), py::arg("runtime"), "__init__(self, runtime)\n--\n\n")
       .def_property_readonly(
           "virtual", [](const Simulation& self) { return self.clock_is_virtual() != 0; },
@@ -162,16 +161,15 @@ void BindSimulation(py::module_& m) {
       .def(
           "now", [](const Simulation& self) { return static_cast<double>(self.now()) / 1e9; },
           "now(self)\n--\n\nSeconds of the simulated GPU's clock; the virtual one starts at 1.")
-      .def(
-          "enter", &EnterClock, py::arg("name") = "python",
-          "enter(self, name=\"python\")\n--\n\nFrom here to leave() the calling thread belongs "
-          "to the virtual clock: time passes only in gpushare's calls,\nspend() and waits, and one "
-          "such thread runs at a time.")
+      .def("enter", &EnterClock, py::arg("name") = "python",
+           "enter(self, name=\"python\")\n--\n\nRegisters the calling thread with the virtual "
+           "clock until leave(): time passes only in gpushare's calls,\nspend() and waits, and "
+           "one registered thread runs at a time.")
       .def("leave", &LeaveClock, "leave(self)\n--\n\nEnds enter(), on the same thread.")
       .def(
           "outside", [](const std::shared_ptr<Simulation>& self) { return Outside{self}; },
-          "outside(self)\n--\n\nA context manager around blocking that the virtual clock cannot "
-          "see, on a thread that belongs to it:\njoining a thread, waiting for a future.")
+          "outside(self)\n--\n\nA context manager for a registered thread that blocks in a way "
+          "that the virtual clock cannot see:\njoining a thread, waiting for a future.")
       .def(
           "spend",
           [](const Simulation& self, const py::object& seconds) {
@@ -182,8 +180,8 @@ void BindSimulation(py::module_& m) {
             });
           },
           py::arg("seconds"),
-          "spend(self, seconds)\n--\n\nThe calling thread computes for so long on the virtual "
-          "clock: seconds or text.")
+          "spend(self, seconds)\n--\n\nLets the calling thread compute for this long on the "
+          "virtual clock: seconds or text.")
       .def(
           "set_account",
           [](const Simulation& self, const py::object& stream, uint32_t account) {
@@ -196,10 +194,9 @@ void BindSimulation(py::module_& m) {
           "set_account(self, stream, account)\n--\n\nPuts a stream's work on an account of "
           "truth(); streams start on account 0.")
       .def("truth", &Truth, py::arg("account") = 0, py::arg("device") = 0,
-           "truth(self, account=0, device=0)\n--\n\n"
-           "What the device did for an account, a dict: used and work in seconds, kernels and "
-           "queued "
-           "commands,\nh2d_bytes, d2h_bytes, d2d_bytes.")
+           "truth(self, account=0, device=0)\n--\n\nWhat the device did for an account, as a "
+           "dict: used and work in seconds, kernels and queued commands,\nh2d_bytes, d2h_bytes, "
+           "d2d_bytes.")
       .def(
           "busy",
           [](const Simulation& self, int device) {
@@ -232,10 +229,10 @@ void BindSimulation(py::module_& m) {
            "inject(self, fault)\n--\n\n"
            "Makes the driver fail: \"oom after=3\", \"illegal_address kernel=NAME\", \"hang "
            "kernel=NAME\",\n\"error call=NAME code=719\", \"slow call=NAME host=1ms\", \"clear\".")
-      .def(
-          "reset", &Reset,
-          "reset(self)\n--\n\nBack to the state before the first use: no contexts, no memory, no "
-          "faults. Nothing may use the\nsimulated GPU any more; Runtime.close_all() sees to that.");
+      .def("reset", &Reset,
+           "reset(self)\n--\n\nReturns to the state before the first use: no contexts, no "
+           "memory, no faults. Nothing may use the\nsimulated GPU any more; Runtime.close_all() "
+           "takes care of that.");
 }
 
 }  // namespace gpushare::python

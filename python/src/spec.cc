@@ -351,15 +351,15 @@ void BindSpec(py::module_& m) {
           [](const py::object& self, const py::kwargs& fields) {
             return Spec{SpecFrom(self, fields)};
           },
-          "replace(self, **fields)\n--\n\nA copy with these fields changed.");
+          "replace(self, **fields)\n--\n\nReturns a copy with these fields changed.");
   for (const auto& [name, key] : Keys()) {
     cls.def_property_readonly(name.c_str(), py::cpp_function([name = name](const Spec& self) {
                                 return Get(self.c, name);
                               }));
   }
   m.def("policy_names", &PolicyNames,
-        "policy_names()\n--\n\nThe names that a spec's ``policy`` takes: presets by the words of "
-        "other systems.\ndocs/api-and-abi.md says what each sets.");
+        "policy_names()\n--\n\nThe valid names for a spec's ``policy``: presets named after "
+        "the terms of other systems.\ndocs/api-and-abi.md says what each sets.");
 }
 
 }  // namespace gpushare::python

@@ -76,20 +76,17 @@ CUevent_st* NativeEvent(py::handle value) {
 
 constexpr char kLaunchDoc[] =
     "launch($self, kernel, grid, block, /, *args, shared=0, timeout=None, "
-    "cooperative=False)\n--\n\n"
-    "Launches a kernel. Waits when it is not the tenant's turn and while the virtual device is "
-    "suspended;\nCtrl-C ends the wait.\n\n"
-    "Args:\n"
-    "    grid, block: an int or a tuple of up to three.\n"
-    "    args: the kernel's, in order: int, float and bool by the parameter's size; Buffers and "
-    "objects with\n        __cuda_array_interface__ by their address; ctypes and numpy scalars by "
-    "their bytes; None is null.\n"
-    "    shared: dynamic shared memory, bytes or text.\n"
-    "    timeout: how long to wait: seconds, text such as \"20ms\"; 0 does not wait.\n"
-    "    cooperative: all blocks resident at once; has the device to itself.\n\n"
-    "Raises:\n"
-    "    DeadlineExceededError (TimeoutError), CancelledError: the virtual device went away.\n"
-    "    TypeError, OverflowError: an argument that does not fit the parameter; it is named.";
+    "cooperative=False)\n--\n\nLaunches a kernel. Waits until it is the tenant's turn, "
+    "and while the virtual device is suspended.\nCtrl-C ends the wait.\n\nArgs:\n    "
+    "grid, block: an int or a tuple of up to three.\n    args: the kernel's, in order: "
+    "int, float and bool by the parameter's size; Buffers and objects with\n        "
+    "__cuda_array_interface__ by their address; ctypes and numpy scalars by their bytes; "
+    "None is null.\n    shared: dynamic shared memory, bytes or text.\n    timeout: how "
+    "long to wait: seconds, text such as \"20ms\"; 0 does not wait.\n    cooperative: "
+    "all blocks are resident at the same time; the kernel has the device to "
+    "itself.\n\nRaises:\n    DeadlineExceededError (TimeoutError), CancelledError: the "
+    "virtual device went away.\n    TypeError, OverflowError: an argument that does not "
+    "fit the parameter; it is named.";
 
 struct LaunchOptions {
   PyObject* shared = nullptr;
@@ -353,26 +350,22 @@ void LaunchHost(const Stream& self, const py::object& function) {
 void BindStream(py::module_& m) {
   auto cls = py::class_<Stream, std::shared_ptr<Stream>>(
       m, "Stream",
-      "Stream(device, adopt=None)\n--\n\n"
-      "A CUDA stream whose launches, graphs and copies pass the gate of a virtual device.\n\n"
-      "Args:\n"
-      "    adopt: None for a new stream; or one of somebody else: any object with "
-      "``__cuda_stream__``, a\n        torch.cuda.Stream, a cupy.cuda.Stream, or an address (0: "
-      "the "
-      "legacy default stream). It is kept\n        alive, and unbound by close().\n\n"
-      "Other libraries take it as a stream of theirs by ``__cuda_stream__``; what they launch on "
-      "it "
-      "is held and\ncharged when a lease covers it.\n\n"
-      "Raises:\n"
-      "    AlreadyExistsError (ValueError): the stream is bound already.\n"
-      "    InvalidArgumentError (ValueError): it is a stream of another GPU.");
+      "Stream(device, adopt=None)\n--\n\nA CUDA stream whose launches, graphs and copies "
+      "pass the gate of a virtual device.\n\nArgs:\n    adopt: None for a new stream, or a "
+      "stream of another library: any object with ``__cuda_stream__``, a\n        "
+      "torch.cuda.Stream, a cupy.cuda.Stream, or an address (0: the legacy default "
+      "stream). It is kept\n        alive, and unbound by close().\n\nOther libraries can "
+      "use it through ``__cuda_stream__``. Their launches on it are held and\ncharged when "
+      "a lease covers it.\n\nRaises:\n    AlreadyExistsError (ValueError): the stream is "
+      "bound already.\n    InvalidArgumentError (ValueError): the stream belongs to "
+      "another GPU.");
   cls.def(py::init([](const py::object& device, const py::object& adopt) {
             return NewStream(Given<VirtualDevice>(device, "device", "gpushare.VirtualDevice"),
                              adopt);
           }),
           py::arg("device"), py::arg("adopt") = py::none(),
           "__init__(self, device, adopt=None)\n--\n\n");
-  AddLifetime(cls, "close(self)\n--\n\nWaits for nothing: work in flight runs on.");
+  AddLifetime(cls, "close(self)\n--\n\nDoes not wait: work in flight continues.");
   cls.def(
          "__cuda_stream__", [](const Stream& self) { return py::make_tuple(0, self.Pointer()); },
          "__cuda_stream__(self)\n--\n\n(0, address): the protocol of cuda.core and others.")
@@ -394,19 +387,18 @@ void BindStream(py::module_& m) {
           },
           py::arg("graph"), py::kw_only(), py::arg("timeout") = py::none(),
           "launch_graph(self, graph, *, timeout=None)\n--\n\nLaunches captured work as one "
-          "command; waits as launch() does.")
-      .def(
-          "launch_host", &LaunchHost, py::arg("function"),
-          "launch_host(self, function)\n--\n\nCalls ``function()`` on a thread of the driver's "
-          "when the stream comes to it; what follows waits for its\nend. It must not call the "
-          "driver, so neither this package nor PyTorch. What it raises goes to\n"
-          "sys.unraisablehook. Not held by the gate, and not charged. In a capture it becomes part "
-          "of the graph, and is\nkept for good.")
+          "command. Waits as launch() does.")
+      .def("launch_host", &LaunchHost, py::arg("function"),
+           "launch_host(self, function)\n--\n\nCalls ``function()`` on a thread of the driver "
+           "when the stream reaches it; later work waits for its\nend. The function must not "
+           "call the driver, and so neither this package nor PyTorch. Its exceptions go "
+           "to\nsys.unraisablehook. It is neither held by the gate nor charged. In a capture it "
+           "becomes part of the graph, and\nis kept for ever.")
       .def("synchronize", &Synchronize,
-           "synchronize(self)\n--\n\nWaits for all work of the stream; lends the tenant's unused "
-           "time to others meanwhile. Ctrl-C ends\nthe wait, not the work.")
+           "synchronize(self)\n--\n\nWaits for all work of the stream. Meanwhile the tenant's "
+           "unused time goes to others. Ctrl-C ends\nthe wait, not the work.")
       .def("yield_point", &Stream::YieldPoint,
-           "yield_point(self)\n--\n\nGives back granted time that was not used: call it before "
+           "yield_point(self)\n--\n\nReturns granted time that was not used. Call it before "
            "long work on the host.")
       .def(
           "record",
@@ -415,7 +407,9 @@ void BindStream(py::module_& m) {
             CUevent_st* const native = NativeEvent(event);
             Check(Unlocked([&] { return gpushare_stream_record(use->get(), native); }));
           },
-          py::arg("event"), "record(self, event)\n--\n\nThe event is done when the work so far is.")
+          py::arg("event"),
+          "record(self, event)\n--\n\nRecords the event, which is done when all work so far is "
+          "done.")
       .def(
           "wait",
           [](const Stream& self, const py::object& event) {
@@ -424,13 +418,14 @@ void BindStream(py::module_& m) {
             Check(Unlocked([&] { return gpushare_stream_wait(use->get(), native); }));
           },
           py::arg("event"),
-          "wait(self, event)\n--\n\nLater work of the stream waits for the event; the caller does "
-          "not.")
+          "wait(self, event)\n--\n\nMakes later work of the stream wait for the event. The "
+          "caller does not wait.")
       .def("begin_capture", &BeginCapture,
-           "begin_capture(self)\n--\n\nFrom here to end_capture() work goes into a graph and is "
-           "neither held nor charged.")
+           "begin_capture(self)\n--\n\nStarts a capture: until end_capture(), work goes into a "
+           "graph and is neither held nor charged.")
       .def("end_capture", &EndCapture,
-           "end_capture(self)\n--\n\nThe captured work, a Graph. On the thread that began.")
+           "end_capture(self)\n--\n\nEnds the capture and returns the captured work as a Graph. "
+           "Call it on the thread that began the capture.")
       .def("__repr__", [](const Stream& self) {
         return "<gpushare.Stream of '" + self.device->tenant_name +
                (self.handle.closed() ? "' closed>" : "'>");

@@ -77,24 +77,19 @@ std::shared_ptr<Tenant> NewTenant(const std::shared_ptr<Family>& family, gpushar
 void BindTenant(py::module_& m) {
   auto cls = py::class_<Tenant, std::shared_ptr<Tenant>>(
       m, "Tenant",
-      "Tenant(runtime, name, *, priority=None, labels={}, parent=None)\n--\n\n"
-      "Somebody who shares GPUs; has at most one virtual device on each.\n\n"
-      "Args:\n"
-      "    name: 1 to 63 bytes of UTF-8, unique in the runtime.\n"
-      "    priority: \"high\", \"normal\" or \"low\", of virtual devices whose spec gives none.\n"
-      "    labels: a dict of str to str.\n"
-      "    parent: a Tenant within whose virtual device on the same GPU this one's are: what is "
-      "allocated is charged\n"
-      "        to both quotas, and siblings divide the parent's time by their weights. It is "
-      "closed after its children.\n\n"
-      "Raises:\n"
-      "    AlreadyExistsError (ValueError): the name is taken.\n"
-      "    UnimplementedError (NotImplementedError): the parent has a parent.\n\n"
-      "Example:\n"
-      "    team = gpushare.Tenant(runtime, \"team\")\n"
-      "    whole = gpu.virtual_device(team, memory=\"8 GiB\", compute=\"50%\")\n"
-      "    user = gpushare.Tenant(runtime, \"user\", parent=team)\n"
-      "    part = gpu.virtual_device(user, memory=\"2 GiB\", weight=2)");
+      "Tenant(runtime, name, *, priority=None, labels={}, parent=None)\n--\n\nA user of "
+      "shared GPUs, with at most one virtual device on each.\n\nArgs:\n    name: 1 to 63 "
+      "bytes of UTF-8, unique in the runtime.\n    priority: \"high\", \"normal\" or "
+      "\"low\", for virtual devices without a priority in their spec.\n    labels: a dict "
+      "of str to str.\n    parent: a Tenant. Virtual devices of the new tenant lie within "
+      "the parent's on the same GPU: allocations are\n        charged to both quotas, and "
+      "siblings divide the parent's time by their weights. The parent is closed\n        "
+      "after its children.\n\nRaises:\n    AlreadyExistsError (ValueError): the name is "
+      "taken.\n    UnimplementedError (NotImplementedError): the parent has a "
+      "parent.\n\nExample:\n    team = gpushare.Tenant(runtime, \"team\")\n    whole = "
+      "gpu.virtual_device(team, memory=\"8 GiB\", compute=\"50%\")\n    user = "
+      "gpushare.Tenant(runtime, \"user\", parent=team)\n    part = "
+      "gpu.virtual_device(user, memory=\"2 GiB\", weight=2)");
   cls.def(py::init([](const py::object& runtime, const py::object& name, const py::object& priority,
                       const py::object& labels, const py::object& parent) {
             const auto of = Given<Runtime>(runtime, "runtime", "gpushare.Runtime");
@@ -118,12 +113,12 @@ void BindTenant(py::module_& m) {
             tenant->name = "default";
             return tenant;
           },
-          py::arg("runtime"), "default(runtime)\n--\n\nThe tenant of all work that is nobody's.")
+          py::arg("runtime"),
+          "default(runtime)\n--\n\nThe tenant for work that belongs to no other tenant.")
       .def_property_readonly(
           "name", [](const Tenant& self) { return self.name; }, "Its name.")
       .def_property_readonly(
-          "parent", [](const Tenant& self) { return self.parent; },
-          "Its parent; None: it has none.")
+          "parent", [](const Tenant& self) { return self.parent; }, "The tenant's parent, or None.")
       .def(
           "label",
           [](const Tenant& self, const py::object& key) {
@@ -137,7 +132,7 @@ void BindTenant(py::module_& m) {
       .def("__repr__", [](const Tenant& self) {
         return "<gpushare.Tenant '" + self.name + (self.handle.closed() ? "' closed>" : "'>");
       });
-  AddLifetime(cls, "close(self)\n--\n\nGives up the name; the tenant's virtual devices live on.");
+  AddLifetime(cls, "close(self)\n--\n\nGives up the name. The tenant's virtual devices stay open.");
 
   // For gpushare.tenant_scope, which documents it.
   m.attr("_tenant_var") = py::reinterpret_borrow<py::object>(ContextVariable());

@@ -224,7 +224,7 @@ void BindTorch(py::module_& m) {
         before = std::exchange(state.attached[given->ordinal], attachment);
       },
       py::arg("gpu"),
-      "_torch_attach(gpu)\n--\n\nFrom here on gpushare_torch_alloc() serves this GPU.");
+      "_torch_attach(gpu)\n--\n\nMakes gpushare_torch_alloc() serve this GPU from now on.");
   m.def(
       "_torch_refusal",
       [](const std::string& tenant) -> py::object {
@@ -240,7 +240,8 @@ void BindTorch(py::module_& m) {
         return py::str(message);
       },
       py::arg("tenant"),
-      "_torch_refusal(tenant)\n--\n\nWhy gpushare_torch_alloc() last refused this tenant; once.");
+      "_torch_refusal(tenant)\n--\n\nWhy gpushare_torch_alloc() last refused this tenant. "
+      "Each reason is returned once.");
 }
 
 }  // namespace gpushare::python

@@ -67,19 +67,18 @@ py::list Read(const Trace& self, size_t most) {
 void BindTrace(py::module_& m) {
   auto cls = py::class_<Trace, std::shared_ptr<Trace>>(
       m, "Trace",
-      "Trace(runtime, capacity)\n--\n\nThe flight recorders of a runtime's GPUs; gpushare.trace() "
-      "is "
-      "the face of it.");
+      "Trace(runtime, capacity)\n--\n\nThe flight recorders of a runtime's GPUs, as used "
+      "by gpushare.trace().");
   cls.def(py::init(&Start), py::arg("runtime"), py::arg("capacity"),
           "__init__(self, runtime, capacity)\n--\n\n");
-  AddLifetime(cls, "close(self)\n--\n\nEnds the recording and forgets what was not read.");
+  AddLifetime(cls, "close(self)\n--\n\nEnds the recording and discards events that were not read.");
   cls.def(
          "stop",
          [](const Trace& self) {
            const auto use = self.handle.Use();
            Check(Unlocked([&] { return gpushare_trace_stop(use->get()); }));
          },
-         "stop(self)\n--\n\nEnds the recording; what was recorded can still be read.")
+         "stop(self)\n--\n\nEnds the recording. The recorded events can still be read.")
       .def("read", &Read, py::arg("most"),
            "read(self, most)\n--\n\nTakes up to `most` events, as tuples: the fields of "
            "gpushare.TraceEvent.")
@@ -91,7 +90,9 @@ void BindTrace(py::module_& m) {
                 py::cast<std::string>(py::module_::import("os").attr("fsencode")(path));
             Check(Unlocked([&] { return gpushare_trace_write(use->get(), name.c_str()); }));
           },
-          py::arg("path"), "write(self, path)\n--\n\nTakes what was not read, into a file.")
+          py::arg("path"),
+          "write(self, path)\n--\n\nTakes the events that were not read and writes them to a "
+          "file.")
       .def_property_readonly(
           "lost",
           [](const Trace& self) {

@@ -184,31 +184,28 @@ std::shared_ptr<VirtualDevice> Adopt(const std::shared_ptr<Gpu>& gpu, gpushare_v
 void BindVirtualDevice(py::module_& m) {
   auto cls = py::class_<VirtualDevice, std::shared_ptr<VirtualDevice>>(
       m, "VirtualDevice",
-      "VirtualDevice(gpu, tenant, spec=None, **fields)\n--\n\n"
-      "One share of one GPU: a memory quota, a compute share, copy bandwidth and a priority.\n\n"
-      "Args:\n"
-      "    tenant: a Tenant, or the name of a new one.\n"
-      "    spec: text such as \"memory=8GiB,compute=30%\", or a VirtualDeviceSpec.\n"
-      "    fields: the same as keywords, which win: memory=\"8 GB\", compute=0.3, "
-      "priority=\"high\".\n\n"
-      "Streams and allocators keep the share alive: it returns when the last of them is closed.\n\n"
-      "Raises:\n"
-      "    QuotaExceededError (MemoryError), ResourceExhaustedError: the quotas or guarantees of "
-      "all "
-      "would exceed\n        the device; the message says what would fit.\n"
-      "    AlreadyExistsError (ValueError): the tenant has one on this GPU.\n"
-      "    InvalidArgumentError (ValueError), TypeError: the field is named.");
+      "VirtualDevice(gpu, tenant, spec=None, **fields)\n--\n\nOne share of one GPU: a "
+      "memory quota, a compute share, copy bandwidth and a priority.\n\nArgs:\n    tenant: "
+      "a Tenant, or the name of a new one.\n    spec: text such as "
+      "\"memory=8GiB,compute=30%\", or a VirtualDeviceSpec.\n    fields: the same as "
+      "keywords, which take precedence: memory=\"8 GB\", compute=0.3, "
+      "priority=\"high\".\n\nStreams and allocators keep the share alive: it ends when the "
+      "last of them is closed.\n\nRaises:\n    QuotaExceededError (MemoryError), "
+      "ResourceExhaustedError: the quotas or guarantees together would\n        exceed the "
+      "device; the message says what would fit.\n    AlreadyExistsError (ValueError): the "
+      "tenant has a virtual device on this GPU.\n    InvalidArgumentError (ValueError), "
+      "TypeError: an invalid field, which the message names.");
   cls.def(py::init(&NewVirtualDevice), py::arg("gpu"), py::arg("tenant"),
           py::arg("spec") = py::none(), "__init__(self, gpu, tenant, spec=None, **fields)\n--\n\n");
   AddLifetime(cls,
-              "close(self)\n--\n\nGives up this hold on the share. Memory that was allocated stays "
+              "close(self)\n--\n\nGives up this hold on the share. Memory that is allocated stays "
               "until it is freed.");
   cls.def_property_readonly(
          "gpu", [](const VirtualDevice& self) { return self.gpu; },
          "The GPU of which it is a share.")
       .def_property_readonly(
           "tenant", [](const VirtualDevice& self) { return self.tenant; },
-          "Whose it is; None for one that Gpu.resolve() found.")
+          "The tenant to which it belongs; None for a device found by Gpu.resolve().")
       .def_property_readonly(
           "tenant_name", [](const VirtualDevice& self) { return self.tenant_name; },
           "The tenant's name.")
@@ -222,7 +219,7 @@ void BindVirtualDevice(py::module_& m) {
           },
           "The spec in force: as given, and changed by resize() since.")
       .def_property_readonly("memory", &MemoryOf,
-                             "(free, total) bytes of its quota, as the tenant is to see them.")
+                             "(free, total) bytes of its quota, as the tenant should see them.")
       .def(
           "resize",
           [](const VirtualDevice& self, const py::object& spec, const py::kwargs& fields) {
@@ -260,7 +257,7 @@ void BindVirtualDevice(py::module_& m) {
             Check(Unlocked([&] { return gpushare_vdev_get_stats(use->get(), &stats); }));
             return ToPython(stats);
           },
-          "stats(self)\n--\n\nIts counters now: a gpushare.VirtualDeviceStats.")
+          "stats(self)\n--\n\nIts present counters, a gpushare.VirtualDeviceStats.")
       .def(
           "alloc",
           [](const std::shared_ptr<VirtualDevice>& self, const py::object& nbytes,
@@ -287,9 +284,10 @@ void BindVirtualDevice(py::module_& m) {
             return NewArray(self->DefaultAllocator(), shape, dtype, timeout);
           },
           py::arg("shape"), py::arg("dtype") = "float32", py::kw_only(), py::arg("timeout") = 0,
-          "empty(self, shape, dtype=\"float32\", *, timeout=0)\n--\n\n"
-          "The same for an array in C order: `shape` an int or a tuple of ints, `dtype` a name "
-          "(\"float16\",\n\"bfloat16\", \"int64\", ...), a typestring (\"<f4\") or a numpy dtype.")
+          "empty(self, shape, dtype=\"float32\", *, timeout=0)\n--\n\nLike alloc(), for an "
+          "array in C order: `shape` is an int or a tuple of ints, `dtype` a name "
+          "(\"float16\",\n\"bfloat16\", \"int64\", ...), a typestring (\"<f4\") or a numpy "
+          "dtype.")
       .def(
           "allocator",
           [](const std::shared_ptr<VirtualDevice>& self, const py::object& strategy,
@@ -297,25 +295,22 @@ void BindVirtualDevice(py::module_& m) {
             return Allocator::Create(self, reclaim, TextFrom(strategy, "strategy"));
           },
           py::kw_only(), py::arg("strategy") = "direct", py::arg("reclaim") = py::none(),
-          "allocator(self, *, strategy=\"direct\", reclaim=None)\n--\n\nAn Allocator of its own; "
-          "see there.")
-      .def(
-          "on_reclaim", &OnReclaim, py::arg("function"),
-          "on_reclaim(self, function)\n--\n\n"
-          "``function(nbytes)`` is asked when others want back what was borrowed beyond "
-          "`memory` (`memory_cap`): it\nfrees memory of this virtual device and returns whether it "
-          "did, after which it may be asked again, at most\n16 times for one allocation. It runs "
-          "on "
-          "the threads of those who want it. What it raises goes to\nsys.unraisablehook and counts "
-          "as False. None: nobody is asked.")
+          "allocator(self, *, strategy=\"direct\", reclaim=None)\n--\n\nCreates a separate "
+          "Allocator; see there.")
+      .def("on_reclaim", &OnReclaim, py::arg("function"),
+           "on_reclaim(self, function)\n--\n\nCalls ``function(nbytes)`` when others want back "
+           "memory borrowed beyond `memory` (`memory_cap`). The function\nfrees memory of this "
+           "virtual device and returns whether it did; then it may be called again, at most\n16 "
+           "times for one allocation. It runs on the threads that want the memory. Its "
+           "exceptions go to\nsys.unraisablehook and count as False. None removes the function.")
       .def(
           "stream",
           [](const std::shared_ptr<VirtualDevice>& self, const py::object& adopt) {
             return NewStream(self, adopt);
           },
           py::arg("adopt") = py::none(),
-          "stream(self, adopt=None)\n--\n\nStream(self, adopt): a new stream, or one of somebody "
-          "else.")
+          "stream(self, adopt=None)\n--\n\nStream(self, adopt): a new stream, or a stream of "
+          "another library.")
       .def(
           "load",
           [](const VirtualDevice& self, const py::object& image) {
@@ -332,7 +327,7 @@ void BindVirtualDevice(py::module_& m) {
           "lease(self, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None, streams=())\n"
           "--\n\nLease(self, ...): a permit for code that launches on its own.")
       .def("yield_point", &YieldPoint,
-           "yield_point(self)\n--\n\nGives back granted time that was not used: call it before "
+           "yield_point(self)\n--\n\nReturns granted time that was not used. Call it before "
            "long work on the host.")
       .def("__repr__",
            [](const py::object& object) -> std::string {

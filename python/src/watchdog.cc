@@ -89,11 +89,11 @@ std::shared_ptr<Watchdog> StartWatchdog(const py::object& gpu, const py::object&
 void BindWatchdog(py::module_& m) {
   auto cls = py::class_<Watchdog, std::shared_ptr<Watchdog>>(
       m, "Watchdog",
-      "Watchdog(gpu, callback, limit)\n--\n\nTold of work that does not end; gpushare.Watchdog is "
-      "the face of it.");
+      "Watchdog(gpu, callback, limit)\n--\n\nReports work that does not end, as used by "
+      "gpushare.Watchdog.");
   cls.def(py::init(&StartWatchdog), py::arg("gpu"), py::arg("callback"), py::arg("limit"),
           "__init__(self, gpu, callback, limit)\n--\n\n");
-  AddLifetime(cls, "close(self)\n--\n\nEnds it, after a callback that is running.");
+  AddLifetime(cls, "close(self)\n--\n\nStops it, after a running callback has ended.");
 }
 
 }  // namespace gpushare::python
