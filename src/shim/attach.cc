@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the preloaded object comes in.
+// The functions that the preloaded object calls (attach_abi.h).
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -43,7 +43,7 @@ const Hooks& AllHooks() {
   return hooks;
 }
 
-// Of a process that is recorded. None where that cannot be: it runs as if nothing were there.
+// The hooks for a process that is recorded. Empty if recording is impossible: the process then runs without hooks.
 const Hooks& HooksOfRecording(const gpushare_shim_driver& driver) {
   static const Hooks& hooks = *[&] {
     auto* all = new Hooks;
@@ -57,7 +57,7 @@ const Hooks& HooksOfRecording(const gpushare_shim_driver& driver) {
   return hooks;
 }
 
-// Null: those of a share.
+// The hooks to use instead of AllHooks(), if not null.
 std::atomic<const Hooks*> instead{nullptr};
 
 CUresult CodeOf(const absl::Status& status) {
@@ -111,8 +111,8 @@ int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim
       return CUDA_SUCCESS;
     });
   }
-  // Some programs ask for hundreds of entry points one after the other, each of which comes here until one is answered:
-  // the broker is not asked again for every one.
+  // Some programs look up hundreds of entry points in a row, and each look-up comes here until an attach succeeds. The broker
+  // is not asked again for every one of them.
   static std::atomic<int64_t> refused_until{INT64_MIN};
   static std::atomic<int> refused_with{CUDA_SUCCESS};
   return Guarded([&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts, whose end frees what they hold (src/books) and ends their streams (src/work).
+// Hooks of contexts. The end of a context frees the memory that it holds (src/books) and ends its streams (src/work).
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace {
 using books::Books;
 using driver::CurrentContext;
 
-// Puts another context in the place of the calling thread's, and nothing else that is looked at.
+// The hook of a call that changes the calling thread's current context and does nothing else of interest.
 template <Name kName, typename Function>
 struct Changing;
 template <Name kName, typename... A>
@@ -31,7 +31,7 @@ void AddChanging(Hooks* hooks) {
   Add<Function>(hooks, kName.text, &Changing<kName, Function>::Call);
 }
 
-// What the driver does by functions of these tables nobody sees.
+// Calls through these tables bypass the hooks, so the current context can no longer be cached.
 CUresult GetExportTable(const void** table, const CUuuid* id) {
   if (Process::Forked()) return CUDA_ERROR_NOT_INITIALIZED;
   const CUresult result =
@@ -40,7 +40,7 @@ CUresult GetExportTable(const void** table, const CUuuid* id) {
   return result;
 }
 
-// Whether the driver will destroy it when asked: the primary one it refuses, and what is no context.
+// Whether the driver will destroy the context when asked. It refuses a primary context, and a handle that is not a context.
 bool MayEnd(const driver::Table& driver, CUcontext context) {
   CUcontext popped = nullptr, primary = nullptr;
   CUdevice device = -1;
@@ -58,7 +58,7 @@ bool MayEnd(const driver::Table& driver, CUcontext context) {
   return primary != context;
 }
 
-// What its streams have in flight is measured first, so no call may end a context without it.
+// Every call that ends a context has to go through here, because the work in flight on its streams is measured first.
 template <typename Call>
 CUresult Ending(CUcontext context, const Call& call) {
   return Booked([&](Books& b) {
@@ -76,8 +76,8 @@ CUresult CtxDestroy(CUcontext context) {
 CUresult CtxDetach(CUcontext context) {
   return Ending(context, [&](Books& b) { return b.CtxDetach(context); });
 }
-// The program's references to a primary context. The engine has its own once it was needed, so that a release ends the
-// context only before, or where the program releases more than it retained.
+// The number of the program's references to a primary context. The engine holds a reference of its own once it has used the
+// context. So a release ends the context only before that, or if the program releases more often than it retained.
 std::atomic<int>& References(CUdevice device) {
   static std::array<std::atomic<int>, work::Gates::kDevices + 1> of_devices{};
   const bool known = device >= 0 && device < work::Gates::kDevices;
@@ -121,7 +121,7 @@ CUresult CtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   });
 }
 CUresult GreenCtxDestroy(CUgreenCtx green) {
-  CUcontext context = nullptr;  // as it is called where one is current
+  CUcontext context = nullptr;  // the handle by which the green context becomes current
   if (!Process::Forked()) {
     Driver<"cuCtxFromGreenCtx", CUresult(CUcontext*, CUgreenCtx)>::Call(&context, green);
   }
@@ -138,7 +138,7 @@ void AddContextHooks(Hooks* hooks) {
   GPUSHARE_HOOK(hooks, cuDevicePrimaryCtxRetain, &DevicePrimaryCtxRetain);
   GPUSHARE_HOOK(hooks, cuCtxFromGreenCtx, &CtxFromGreenCtx);
   GPUSHARE_HOOK(hooks, cuGreenCtxDestroy, &GreenCtxDestroy);
-  // Of before CUDA 4 and 11: what they do is the same.
+  // The exports of before CUDA 4 and CUDA 11, which do the same.
   Add<CUresult(CUcontext)>(hooks, "cuCtxDestroy", &CtxDestroy);
   Add<CUresult(CUdevice)>(hooks, "cuDevicePrimaryCtxRelease", &DevicePrimaryCtxRelease);
   Add<CUresult(CUdevice)>(hooks, "cuDevicePrimaryCtxReset", &DevicePrimaryCtxReset);

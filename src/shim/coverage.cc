@@ -15,7 +15,7 @@ constexpr PassedOn kPassedOn[] = {
 #include "shim/passed_on.def"
 #undef X
 };
-// What puts nothing on a device that would be held or charged.
+// Entry points that submit nothing that would be held or charged.
 constexpr PassedOn kNotHeld[] = {
 #define HELD(entry, function, how)
 #define PASSED(entry, reason) {#entry, reason},
@@ -30,7 +30,7 @@ const char* WhyPassedOn(const driver::Symbol& symbol) {
   for (const PassedOn& each : kPassedOn) {
     if (each.name == symbol.name) return each.reason;
   }
-  // Variants of the per-thread default stream are as their base.
+  // A variant for the per-thread default stream has the reason of its base.
   std::string_view name = symbol.name;
   if (symbol.per_thread_stream) name.remove_suffix(std::string_view("_ptsz").size());
   for (const PassedOn& each : kNotHeld) {

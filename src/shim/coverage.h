@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the shim does with each entry point that it is said to have to see (symbols.def, `hooked`).
+// Which entry points that symbols.def marks as `hooked` have no hook, and why.
 #ifndef GPUSHARE_SHIM_COVERAGE_H_
 #define GPUSHARE_SHIM_COVERAGE_H_
 
@@ -7,7 +7,7 @@
 
 namespace gpushare::shim {
 
-// Why `symbol` is passed on as it is although it is marked as hooked; null: no reason is given.
+// Why calls of `symbol` are passed on unchanged although it is marked as hooked. Null if no reason is given.
 const char* WhyPassedOn(const driver::Symbol& symbol);
 
 }  // namespace gpushare::shim

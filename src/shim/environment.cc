@@ -16,7 +16,7 @@ namespace gpushare::shim {
 namespace {
 
 constexpr char kSpec[] = "GPUSHARE_SPEC", kOverQuota[] = "GPUSHARE_OVER_QUOTA";
-// A program that waits for itself would do so for ever: it ends with the refusal that it would have had.
+// A program that waits for memory that only it could free would wait forever. After this time the allocation is refused.
 constexpr absl::Duration kLongestWait = absl::Hours(1);
 
 }  // namespace
@@ -37,7 +37,7 @@ absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal) {
     return absl::Status(spec.status().code(), absl::StrCat(from, ": ", spec.status().message()));
   }
   device::Runtime::Share share{.spec = *spec};
-  // Others' limits may be a whole card's memory, which is more than can be promised of it.
+  // A limit set for another product may be the whole card's memory, which is more than can be guaranteed.
   for (const base::Limit& limit : used) share.at_most = share.at_most || limit.key == "memory";
   return share;
 }

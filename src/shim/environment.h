@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The share that the environment gives a program which knows nothing of gpushare: GPUSHARE_SPEC, and where that leaves
-// something open the limits by others' names (base/limit_variables.h).
+// The share that the environment gives an unmodified program: GPUSHARE_SPEC, and for what that leaves open, the limits that
+// other products' variables set (base/limit_variables.h).
 #ifndef GPUSHARE_SHIM_ENVIRONMENT_H_
 #define GPUSHARE_SHIM_ENVIRONMENT_H_
 
@@ -10,10 +10,12 @@
 
 namespace gpushare::shim {
 
-// On GPU `ordinal`, of those that the program sees. InvalidArgument: it asks for what no GPU here can give.
+// The share on GPU `ordinal` of those that the program sees. InvalidArgument: the environment asks for more than a GPU can
+// give.
 absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal);
 
-// How long an allocation over the quota waits for room before it is refused: GPUSHARE_OVER_QUOTA; 0: not at all.
+// How long an allocation over the quota waits for room before it is refused (GPUSHARE_OVER_QUOTA). 0 means that it does not
+// wait.
 absl::StatusOr<Nanos> OverQuotaWait();
 
 }  // namespace gpushare::shim

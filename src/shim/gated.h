@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks of what goes through the gate (src/work), made from the functions of work::Calls.
+// Hooks of the calls that go through the gate (src/work), generated from the member functions of work::Calls.
 //
 //   Add(hooks, "cuMemsetD8Async", &Gated<&Calls::MemsetD8Async>::Legacy);
 //   Add(hooks, "cuMemsetD8Async_ptsz", &Gated<&Calls::MemsetD8Async>::PerThread);
 //
-// and of what the driver is called for as it is, by its exported name:
+// Also calls the driver's own function by its exported name:
 //
 //   Driver<"cuStreamWaitValue32", CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned)>::Call(...)
 #ifndef GPUSHARE_SHIM_GATED_H_
@@ -24,7 +24,7 @@
 
 namespace gpushare::shim {
 
-// `call(calls, payer)` for the process's share.
+// Runs `call(calls, payer)` for the process's share.
 template <typename Call>
 CUresult Submitted(const Call& call) {
   return Guarded([&] {
@@ -33,7 +33,7 @@ CUresult Submitted(const Call& call) {
   });
 }
 
-// What a parameter is to the _ptsz variant of a call.
+// A parameter as the _ptsz variant of a call reads it: a null stream is the per-thread default stream.
 template <typename T>
 struct PerThreadForm {
   explicit PerThreadForm(T v) : value(v) {}
@@ -61,7 +61,7 @@ struct ParametersOf;
 template <typename... A>
 struct ParametersOf<CUresult (work::Calls::*)(const work::Payer&, A...)> {
   using Tuple = std::tuple<A...>;
-  // The last says which stream a call without one means: no parameter of the driver's.
+  // The last parameter says which default stream a call without a stream uses. The driver's function does not have it.
   static constexpr bool kNullStream = (std::is_same_v<A, work::NullStream> || ...);
   using Indices = std::make_index_sequence<sizeof...(A) - (kNullStream ? 1 : 0)>;
 };
@@ -94,7 +94,7 @@ struct Gated<kCall, Parameters, std::index_sequence<i...>> {
   }
 };
 
-// An exported name as a template's argument.
+// An exported name as a template argument.
 template <size_t n>
 struct Name {
   // NOLINTNEXTLINE(google-explicit-constructor): Driver<"cuInit", ...> is the purpose.
@@ -103,8 +103,8 @@ struct Name {
   char text[n];
 };
 
-// The driver's function of that name, looked up once. Without a guard: who looks it up takes the loader's lock, and
-// whoever holds that may want it too.
+// The driver's function of that name, looked up once. Not a guarded static: the lookup takes the loader's lock, and the thread
+// that holds that lock may need this function too.
 template <Name kName, typename Function>
 struct Driver;
 template <Name kName, typename... A>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: what their nodes allocate is charged (src/books), their launches are held and charged (src/work).
+// Hooks of graphs. The memory that their nodes allocate is charged (src/books); their launches are held and charged (src/work).
 #include <cstring>
 #include <new>
 #include <optional>
@@ -51,7 +51,7 @@ CUresult GraphUploadPerThread(CUgraphExec exec, CUstream stream) {
   return GraphUpload(exec, PerThread(stream));
 }
 
-// An upload that is part of it would take memory that nobody has paid for: it is made afterwards, by itself.
+// An upload as part of the instantiation would take memory that is not charged yet. So it is a separate call afterwards.
 template <Name kName, CUstream (*kStream)(CUstream)>
 CUresult InstantiateWithParams(CUgraphExec* exec, CUgraph graph,
                                CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
@@ -79,17 +79,20 @@ CUresult DeviceGraphMemTrim(CUdevice device) {
   return Booked([&](Books& b) { return b.DeviceGraphMemTrim(device); });
 }
 
-// ---- what changes an executable ----
+// ---- Changes to an executable graph ----
 
-// What the change says of how wide the kernels are: see Calls::GraphChanged(). Of what the driver took, so that its
-// arguments can be read.
-float AtLeast(Calls&, CUgraphNode, unsigned) { return 1; }  // which of them run nobody knows
+// The width of the changed kernels as a part of the device: see Calls::GraphChanged(). Called only for changes that the driver
+// accepted, so that their arguments can be read.
+float AtLeast(Calls&, CUgraphNode, unsigned) {
+  return 1;
+}  // it is unknown which kernels are enabled
 float AtLeast(Calls& calls, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS* node) {
   return calls.KernelFootprint(driver::KernelOf(*node));
 }
 float AtLeast(Calls& calls, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* parameters) {
   CUDA_KERNEL_NODE_PARAMS now = {};
-  std::memcpy(&now, parameters, sizeof *parameters);  // it is longer by what is null here
+  std::memcpy(&now, parameters,
+              sizeof *parameters);  // the longer struct's additional fields stay null
   return AtLeast(calls, node, &now);
 }
 float AtLeast(Calls&, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext) { return 0; }
@@ -116,7 +119,7 @@ float AtLeast(Calls& calls, CUgraphNode node, CUgraphNodeParams* parameters) {
       return 0;
   }
 }
-// And of what it copies to and from the host.
+// Tells the gate what the change means for copies to and from the host.
 void Copies(Calls&, CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) {}
 void Copies(Calls&, CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v1*) {}
 void Copies(Calls&, CUgraphExec, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*, CUcontext) {}
@@ -147,7 +150,7 @@ CUresult Change(CUgraphExec exec, A... a) {
   });
 }
 
-// All of its kernels are those of `graph` now. A refused update may have changed a part.
+// After an update all kernels are those of `graph`. A refused update may have changed a part of them.
 template <Name kName, typename... A>
 CUresult Update(CUgraphExec exec, CUgraph graph, A... a) {
   return Submitted([&](Calls& calls, const work::Payer&) {

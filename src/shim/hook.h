@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One entry point that the shim wants to see.
+// A hook: the shim's function for one entry point of the driver.
 //
 //   void AddMemoryHooks(Hooks* hooks) {
 //     GPUSHARE_HOOK(hooks, cuMemAlloc, [](CUdeviceptr* pointer, size_t bytes) { ... });
 //   }
 //
-// The name is what cuda.h makes of it (cuMemAlloc_v2), and the function has to be of that type, so the two
-// cannot part.
+// cuda.h's macros turn the name into the exported one (cuMemAlloc_v2), and the function must have the type declared for it,
+// so the name and the function cannot diverge.
 #ifndef GPUSHARE_SHIM_HOOK_H_
 #define GPUSHARE_SHIM_HOOK_H_
 
@@ -26,8 +26,8 @@ void Add(Hooks* hooks, const char* name, Function* function) {
   hooks->push_back({name, reinterpret_cast<void*>(function)});
 }
 
-// For the ABIs of before CUDA 3.2, with sizes and addresses of 32 bits: no program of today calls them, and they would
-// go past the books.
+// The hook for ABIs older than CUDA 3.2, with sizes and addresses of 32 bits. No current program calls them, and they would
+// bypass the books.
 template <typename... Arguments>
 CUresult Refused(Arguments...) {
   return CUDA_ERROR_NOT_SUPPORTED;
@@ -38,12 +38,12 @@ CUresult Refused(Arguments...) {
 #define GPUSHARE_HOOK(hooks, entry, function)                        \
   ::gpushare::shim::Add<std::remove_reference_t<decltype(::entry)>>( \
       (hooks), GPUSHARE_HOOK_TEXT(entry), (function))
-// Its variant for the per-thread default stream, which cuda.h does not declare.
+// Hooks the entry point's variant for the per-thread default stream, which cuda.h does not declare.
 #define GPUSHARE_HOOK_VARIANT(hooks, entry, suffix, function)        \
   ::gpushare::shim::Add<std::remove_reference_t<decltype(::entry)>>( \
       (hooks), GPUSHARE_HOOK_TEXT(entry) suffix, (function))
 
-// By subject.
+// The hooks, by subject.
 void AddLoaderHooks(Hooks* hooks);         // proc_address.cc
 void AddContextHooks(Hooks* hooks);        // contexts.cc
 void AddMemoryHooks(Hooks* hooks);         // memory.cc
@@ -55,17 +55,17 @@ void AddStreamHooks(Hooks* hooks);         // streams.cc
 void AddModuleHooks(Hooks* hooks);         // modules.cc
 void AddQueryHooks(Hooks* hooks);          // query.cc
 
-// What cuGetProcAddress() is to answer with, once: sorted by name. `exported`: the driver's functions, by the order of
-// driver::Symbols().
+// Sets what cuGetProcAddress() returns; only the first call has an effect. `hooks` are sorted by name. `exported` are the
+// driver's functions in the order of driver::Symbols().
 void NameHooks(const Hooks& hooks, void* const* exported);  // proc_address.cc
 
-// In place of all these: what `gpushare bench record` sees (record/hooks.cc).
+// The hooks of `gpushare bench record`, used instead of all these (record/hooks.cc).
 void AddRecordHooks(Hooks* hooks);
 
-// The function of the hook called `name`; null: it is not hooked. After the attach.
+// The function of the hook called `name`; null if it is not hooked. Call it after the attach.
 void* FindHook(const char* name);
 
-// The driver's own function by exported name; null: it has none. After the attach.
+// The driver's own function by exported name; null if it has none. Call it after the attach.
 void* RealEntry(const char* name);
 
 }  // namespace gpushare::shim

@@ -32,16 +32,16 @@ namespace {
 
 constexpr Nanos kFirstLook = Millis(5), kLaterLook = Millis(200);
 
-// What the kernel says of the process.
+// The process's state in /proc.
 struct Stat {
-  bool main_thread_left = false;  // it is kept as long as others are there
-  int threads = 0;                // with that one; 0: it cannot be told
+  bool main_thread_left = false;  // it stays a zombie as long as there are other threads
+  int threads = 0;                // includes the main thread; 0 if unknown
 };
 Stat ReadStat() {
   Stat stat;
   std::string text;
   if (base::ReadFile("/proc/self/stat", 4096, &text) != 0) return stat;
-  // Behind the program's name, which may have anything in it.
+  // Skip the program's name, which may contain any characters.
   const size_t name = text.rfind(") ");
   if (name == std::string::npos) return stat;
   const std::vector<absl::string_view> fields =
@@ -53,14 +53,14 @@ Stat ReadStat() {
   return stat;
 }
 
-// Is the thread, by its name, one of the simulated GPU's own? These bear their numbers: of a thread that one of them has
-// made, in a host function, it is another's.
+// Whether the thread, by its name, is one of the simulated GPU's own. Their names contain their thread ids. A thread that one
+// of them started, in a host function, inherits the name, which then has another thread's id.
 bool IsSimulators(absl::string_view thread, absl::string_view name) {
   return absl::ConsumePrefix(&name, "gpusim:") && absl::ConsumeSuffix(&name, "\n") &&
          name == thread;
 }
 
-// But for the simulated GPU's own. -1: it cannot be told.
+// The number of threads without the simulated GPU's own; -1 if unknown.
 int Threads() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/task"), &closedir);
   if (folder == nullptr) return -1;
@@ -72,40 +72,41 @@ int Threads() {
     ++all;
     threads += !IsSimulators(each->d_name, name);
   }
-  // Where one ends meanwhile the kernel may leave out those behind it.
+  // If a thread ends during the loop, the kernel may leave out later ones.
   return all == ReadStat().threads ? threads : -1;
 }
 
-// Whether but for the main thread, which has left, and this one all are ours.
+// Whether all threads belong to the engine, apart from the main thread, which has left, and the calling one.
 bool OursAlone() {
   try {
-    // Ours are counted before and after: of one that comes or goes meanwhile a thread of the program could be taken for it.
+    // Read the count before and after: if an engine thread started or ended in between, a thread of the program could be
+    // mistaken for it.
     const int ours = base::service_threads.load();
     return ReadStat().main_thread_left && Threads() == 2 + ours &&
            base::service_threads.load() == ours;
   } catch (const std::bad_alloc&) {
-    return false;  // the next look may find memory
+    return false;  // there may be memory at the next look
   }
 }
 
 void Look() {
   for (Nanos pause = kFirstLook;; pause = std::min(2 * pause, kLaterLook)) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
-    if (OursAlone()) std::exit(0);  // what the C library does in the last thread of a process
+    if (OursAlone()) std::exit(0);  // as the C library does in the last thread of a process
   }
 }
 
 }  // namespace
 
 void EndWithLastThread() {
-  if (Process::Find() == nullptr) return;  // of a forked child, which has no thread of ours
+  if (Process::Find() == nullptr) return;  // a forked child, which has no engine threads
   static std::atomic<bool> looks{false};
   if (looks.exchange(true)) return;
   try {
-    // On the machine's clock: on a virtual one this thread would have to take turns. It lasts as long as the process.
+    // Uses the real clock: with a virtual clock this thread would have to take turns. It runs until the process ends.
     static_cast<void>(base::RealClock().StartThread("gpushare-last", &Look).release());
   } catch (...) {
-    looks.store(false);  // the host gives no thread: the process stays
+    looks.store(false);  // no thread could be started: the process does not end by itself
   }
 }
 

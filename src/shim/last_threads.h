@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose main thread has left by pthread_exit() ends with its last thread, with status 0. Threads of ours would
-// keep it alive for ever.
+// A program whose main thread has left by pthread_exit() ends with its last thread, with status 0. The engine's threads would
+// keep it alive forever.
 #ifndef GPUSHARE_SHIM_LAST_THREADS_H_
 #define GPUSHARE_SHIM_LAST_THREADS_H_
 
 namespace gpushare::shim {
 
-// The main thread is leaving, or has left. From then on a thread looks now and then whether all others that are left are
-// ours (base/service_threads.h), and ends the process then as its last thread would have. Where the driver keeps threads
-// of its own, which nobody can tell from the program's, it goes on for ever, as it would without us.
+// Call it when the main thread is leaving or has left. From then on a thread checks regularly whether all other remaining
+// threads belong to the engine (base/service_threads.h), and then ends the process as its last thread would have. If the
+// driver keeps threads of its own, which cannot be told from the program's, the process goes on, as it would without gpushare.
 void EndWithLastThread();
-// For who comes late, from another thread: does it if the main thread has left already.
+// Does the same if the main thread has left already. For a caller on another thread that may come too late for the event.
 void EndWithLastThreadIfMainThreadHasLeft();
 
 }  // namespace gpushare::shim

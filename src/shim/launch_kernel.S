@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuLaunchKernel as nearly every launch goes: Calls::LaunchKernelAgain(), which this does step by step, in the registers
- * that the parameters leave free.
+/* cuLaunchKernel as nearly every launch takes it: the steps of Calls::LaunchKernelAgain(), in the registers that the
+ * parameters leave free.
  *
- * The driver's launch begins with a lock, which waits until each store before it has reached the cache. A compiler keeps
- * eleven parameters on the stack, and the registers that it needs in their place beside them: twice as many stores as the
- * launch has of its own, and more time than all else that is done here. So what is on the stack stays there, and
- * what is in a register is read from the habit again where it was found to be the same.
+ * The driver's launch begins with a lock, which waits until all earlier stores have reached the cache. A compiler would save
+ * the eleven parameters on the stack, and also the registers that it uses instead. That is twice as many stores as the launch
+ * itself needs, and takes more time than everything else here. So parameters on the stack stay there, and a parameter whose
+ * register was reused is read again from the habit, which was found to have the same value.
  *
  * In:      rdi rsi rdx rcx r8 r9, 8(%rsp) block z, 16 shared bytes, 24 stream, 32 parameters, 40 extra
- * Free:    rax, which is what is known of the stream, r11, which is the habit, r10, and from Habit::Price() on rdi and rsi
- * What is not so simple goes on to the C++ function, with everything as it came. */
+ * Free:    rax (the entry of the stream), r11 (the habit), r10, and from Habit::Price() on rdi and rsi
+ * All other launches go to the C++ function, with all parameters unchanged. */
 #include "work/launch_layout.h"
 
         .section .note.GNU-stack,"",@progbits
@@ -92,8 +92,8 @@
         jne .Lprice_\name
         movq GPUSHARE_HABIT_CHARGE(%r11), %rsi
 .Lpriced_\name:
-        /* Pocket::Spend(). The limit is read again behind the store, in this order: pocket.h says what that is for. It is
-         * compared with one more, so that of what is paid for a little goes by Claim(), which says so. */
+        /* Pocket::Spend(). The limit is read again after the store; pocket.h says why this order matters. It is compared with
+         * one more than was spent, so that some launches that are paid for also go through Claim(), which decides. */
         movq GPUSHARE_POCKET_SPENT(%r10), %rdi
         addq %rdi, %rsi
         cmpq %rsi, GPUSHARE_POCKET_LIMIT(%r10)
@@ -103,7 +103,7 @@
         cmpq %rsi, GPUSHARE_POCKET_LIMIT(%r10)
         jb .Lclaim_\name
 .Lpaid_\name:
-        /* Lane::TakeAgain(); rdi: the word in which the launch's number is. */
+        /* Lane::TakeAgain(); rdi: the word that contains the launch's number. */
         movq %rdi, %rsi
         shlq $GPUSHARE_RECORD_LAUNCH, %rsi
         orq GPUSHARE_HABIT_RECORD(%r11), %rsi
@@ -115,14 +115,14 @@
         movq GPUSHARE_KNOWN_KEYS(%rax), %r10
         movq %rdi, (%r10)
         movq %r11, GPUSHARE_KNOWN_LAST(%rax)
-        /* What .Lrefused needs, and the driver's call may leave something else of there. */
+        /* Save what .Lrefused needs, which the driver's call may overwrite. */
         pushq GPUSHARE_KNOWN_STREAM(%rax)
         .cfi_adjust_cfa_offset 8
         pushq %rsi              /* the record of the launch */
         .cfi_adjust_cfa_offset 8
         movq GPUSHARE_HABIT_FUNCTION(%r11), %rdi
         movl GPUSHARE_HABIT_GRID(%r11), %esi
-        .rept 5                 /* each is where the one above it was */
+        .rept 5                 /* each push moves the next parameter to the same offset */
         pushq 56(%rsp)
         .cfi_adjust_cfa_offset 8
         .endr
@@ -151,7 +151,7 @@
         .cfi_adjust_cfa_offset -56
         ret
 
-        /* The program's thread is cancelled in the driver: on through here, with the mark as it was. */
+        /* The program's thread was cancelled in the driver: reset the mark and go on unwinding. */
         .cfi_restore_state
 .Lunwound_\name:
         movq gpushare_work_mark@gottpoff(%rip), %rdx
@@ -161,7 +161,7 @@
         call _Unwind_Resume@PLT
         .cfi_adjust_cfa_offset -56
 
-        /* By the new list: its number is read before what it is made of. */
+        /* Price by the new list: its number is read before its contents. */
 .Lprice_\name:
         movq %rdi, %rdx
         movq GPUSHARE_HABIT_ENTRY(%r11), %rdi
@@ -181,7 +181,7 @@
         movl GPUSHARE_HABIT_GRID+4(%r11), %edx
         jmp .Lpriced_\name
 
-        /* Something was taken out meanwhile: Pocket::Claim(), with all put aside. */
+        /* The limit was lowered meanwhile: call Pocket::Claim(), with all registers saved. */
 .Lclaim_\name:
         pushq %rdi
         pushq %rdx
@@ -204,7 +204,7 @@
         popq %rdi
         .cfi_adjust_cfa_offset -56
         jne .Lpaid_\name
-        /* Those parameters whose registers were needed are what the habit has. */
+        /* Restore the parameters whose registers were used from the habit. */
 .Lnot_paid_\name:
         movq GPUSHARE_HABIT_FUNCTION(%r11), %rdi
         movl GPUSHARE_HABIT_GRID(%r11), %esi
@@ -215,7 +215,7 @@
         movb $0, GPUSHARE_MARK_INSIDE(%r11)
         jmp \uncommon
 
-        /* Not what came next the last time: what came before that? */
+        /* It is not the launch that came next the last time. Try the one that came next before that. */
 .Lno_\name:
         movq GPUSHARE_KNOWN_LAST(%rax), %r10
         cmpq %r11, GPUSHARE_HABIT_OTHER(%r10)
@@ -227,14 +227,14 @@
 .Lnot_first_\name:
         cmpq $2, %r10
         jbe .Ldefault_\name
-        /* The other of the two places, which is the neighbour. */
+        /* Try the other of the stream's two places, which is the neighbour. */
         xorq $(1 << GPUSHARE_KNOWN_SHIFT), %rax
         cmpq %r10, GPUSHARE_KNOWN_HANDLE(%rax)
         je .Lfound_\name
         jmp \uncommon
 
-        /* A default stream is one of the current context: CurrentContext::Kept(). In its two places no other of them can be
-         * (streams.cc), and what has a context there is it. */
+        /* A default stream belongs to the current context: CurrentContext::Kept(). No other kind of default stream can be in
+         * its two places (streams.cc), so an entry with that context is the right one. */
 .Ldefault_\name:
         movb $1, GPUSHARE_MARK_INSIDE(%r11)
         movq gpushare_driver_kept_context@gottpoff(%rip), %r10
@@ -250,7 +250,7 @@
         jmp .Lleave_\name
 
         .if \per_thread
-        /* CU_STREAM_PER_THREAD: where the parameters lie is the callee's to write. */
+        /* Use CU_STREAM_PER_THREAD. The callee may overwrite its parameters on the stack. */
 .Lnull_\name:
         movl $2, %r10d
         movq %r10, 24(%rsp)

@@ -9,14 +9,14 @@
 #include "shim/gated.h"
 #include "shim/process.h"
 
-// Where nobody looks at each access of memory.
+// Sanitizers have to see each memory access, so they get the C++ version.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define GPUSHARE_LAUNCHES_IN_ASSEMBLY 1
 #else
 #define GPUSHARE_LAUNCHES_IN_ASSEMBLY 0
 #endif
 
-// What launch_kernel.S has, and needs.
+// The functions that launch_kernel.S defines, and those that it needs.
 extern "C" {
 
 gpushare::shim::LaunchKernelFunction gpushare_shim_launch_kernel, gpushare_shim_launch_kernel_ptsz;
@@ -81,7 +81,8 @@ void LaunchKernelsBy(const work::Calls& calls, const driver::Table& driver) {
 
 gpushare_shim_launch_state gpushare_shim_launch;
 
-// What is current the driver may have to be asked first, on default streams: then it may still be what it was.
+// For a default stream the current context may first have to be read from the driver. The launch may then still repeat an
+// earlier one, so the fast path is tried once more.
 CUresult gpushare_shim_launch_kernel_uncommon(CUfunction f, unsigned gx, unsigned gy, unsigned gz,
                                               unsigned bx, unsigned by, unsigned bz, unsigned bytes,
                                               CUstream stream, void** params, void** extra) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuLaunchKernel, of which programs that launch small kernels feel every nanosecond.
+// The hook of cuLaunchKernel, where every nanosecond counts for programs that launch small kernels.
 //
-// It is what Gated<&Calls::LaunchKernel> does, by a way that is shorter where a thread launches what it launched before:
+// It does what Gated<&Calls::LaunchKernel> does, with a fast path for a thread that repeats an earlier launch:
 // Calls::LaunchKernelAgain(), on x86-64 in assembly (launch_kernel.S).
 #ifndef GPUSHARE_SHIM_LAUNCH_KERNEL_H_
 #define GPUSHARE_SHIM_LAUNCH_KERNEL_H_
@@ -18,7 +18,8 @@ using LaunchKernelFunction = CUresult(CUfunction, unsigned, unsigned, unsigned, 
 
 LaunchKernelFunction* LaunchKernelHook(bool per_thread);
 
-// For as long as the process, before anybody comes by the hook.
+// Sets the objects that the hook uses. They must stay valid for the lifetime of the process. Call it before the hook can be
+// called.
 void LaunchKernelsBy(const work::Calls& calls, const driver::Table& driver);
 
 }  // namespace gpushare::shim

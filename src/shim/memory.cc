@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Direct, pitched and managed memory, arrays and external memory, charged to the process's share (src/books).
+// Hooks of direct, pitched and managed memory, arrays and external memory, charged to the process's share (src/books).
 #include "shim/hook.h"
 #include "shim/process.h"
 

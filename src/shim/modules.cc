@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules and libraries, whose functions' addresses may be others' afterwards.
+// Hooks that unload modules and libraries. Afterwards their functions' addresses may be reused for other functions.
 #include "shim/gated.h"
 #include "shim/hook.h"
 

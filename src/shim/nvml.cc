@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program is told by NVML: of the memory and the utilisation of a GPU those of its share.
+// NVML's answers to a program: for a GPU's memory and utilisation it gets those of its share.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace gpushare::shim::nvml {
 namespace {
 
-// Of what the real one filled in. Nothing of a share is kept back from it, so that `reserved` is none.
+// Replaces the values of the real NVML by those of the share. Nothing in a share is reserved for the driver, so `reserved` is 0.
 void ShowMemory(const Found& found, uint64_t* total, uint64_t* free, uint64_t* used) {
   *total = std::min(*total, *found.quota);
   *used = std::min(Charged(found), *total);
@@ -49,7 +49,7 @@ Return MemoryInfoV2(Device device, MemoryV2* memory) {
 
 uint32_t Percent(double part) { return static_cast<uint32_t>(std::lround(part * 100)); }
 
-// The memory's controller works for all: of its utilisation the share has the part that it has of the kernels' time.
+// All tenants use the memory controller. The share gets the part of its utilisation that equals its part of the kernels' time.
 Return UtilizationRates(Device device, Utilization* rates) {
   return Guarded([&] {
     const Return result =
@@ -78,7 +78,7 @@ const Hooks& AllHooks() {
   return hooks;
 }
 
-// A process that is recorded is told of all as it is.
+// The real functions: a process that is recorded gets unchanged answers.
 const Hooks& RealOnes(void* library) {
   static const Hooks& hooks = *[library] {
     auto* real = new Hooks;

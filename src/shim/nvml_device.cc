@@ -17,7 +17,7 @@ namespace {
 
 std::atomic<void*> library{nullptr};
 
-// What the driver would say that the device has: NVML counts what it keeps for itself as well.
+// The memory that the driver would report for the device. NVML's total also includes what the driver reserves for itself.
 Return MemoryForPrograms(Device device, uint64_t* total) {
   MemoryV2 second{};
   second.version = kMemoryV2;
@@ -33,8 +33,8 @@ Return MemoryForPrograms(Device device, uint64_t* total) {
   return result;
 }
 
-// The ordinal that the driver will show the device by; -1: it will not. A MIG instance has no place among the devices:
-// it is in the list by its UUID, or without a list the one that the driver shows.
+// The ordinal that the driver will give the device; -1 if it will hide the device. A MIG instance has no index among the
+// devices. It is in the list by its UUID; without a list it is the one device that the driver shows.
 Return WillBe(Device device, const char* uuid, int* ordinal) {
   const auto ask_index = Real<Return(Device, unsigned*)>("nvmlDeviceGetIndex");
   const auto ask_count = Real<Return(unsigned*)>("nvmlDeviceGetCount_v2");

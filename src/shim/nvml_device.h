@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device as NVML names it, and what this process has of it.
+// A device as NVML names it, and this process's share of it.
 //
-// NVML counts the devices of the machine by their place on the PCI bus, the driver those that it shows in an order of
-// its own: they meet in the UUID. Before the process calls the driver what it will have is known from the environment
-// alone, since asking the driver would initialise it: a monitor is to stay without a context.
+// NVML numbers the devices of the machine by their place on the PCI bus; the driver numbers those that it shows in an order of
+// its own. The UUID matches them. Until the process calls the driver, its share is derived from the environment alone: asking
+// the driver would initialise it, and a monitoring program has to stay without a context.
 #ifndef GPUSHARE_SHIM_NVML_DEVICE_H_
 #define GPUSHARE_SHIM_NVML_DEVICE_H_
 
@@ -22,20 +22,20 @@ namespace gpushare::shim::nvml {
 using namespace gpushare::nvml;  // NOLINT: its declarations are what all of this is about
 
 struct Found {
-  // Whether the process has a share of it. If not, what NVML says stands.
+  // Whether the process has a share of the device. If not, NVML's own answer is passed on.
   bool has_share = false;
-  std::optional<uint64_t> quota;           // nothing: none
-  device::VirtualDevice* share = nullptr;  // once something of it was used
+  std::optional<uint64_t> quota;           // none: no quota
+  device::VirtualDevice* share = nullptr;  // null until the process uses the GPU
   int ordinal = -1;                        // the driver's
 };
 
-// kSuccess, or what NVML says of such a handle; kUnknown when the environment asks for a share that nobody can have.
+// kSuccess, or NVML's error for the handle. kUnknown if the environment asks for an impossible share.
 Return Look(Device device, Found* found);
 
-// What is charged to the share now.
+// The bytes that are charged to the share now.
 uint64_t Charged(const Found& found);
 
-// NVML's own functions, which hooks go on to; null: this NVML has none of that name.
+// The real NVML's functions, which hooks call; null if this NVML has none of that name.
 void UseLibrary(void* handle);
 void* RealSymbol(const char* name);
 template <typename Function>
@@ -45,7 +45,7 @@ Function* Real(const char* name) {
 
 void AddProcessHooks(Hooks* hooks);  // nvml_processes.cc
 
-// Runs `call` as C code may be run. A thread is not cancelled in here.
+// Runs `call` so that no exception reaches the C caller. The thread is not cancelled meanwhile.
 template <typename Call>
 Return Guarded(const Call& call) {
   const base::NoCancel whole;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes on a GPU: of those that the real NVML lists, this one, with what is charged to its share. Others are
-// those of other tenants.
+// The processes on a GPU. Of those that the real NVML lists only this process is shown, with the memory that is charged to its
+// share. The other processes belong to other tenants.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,26 +14,26 @@ namespace {
 
 uint32_t OwnPid() { return static_cast<uint32_t>(getpid()); }
 
-// All that `ask(room, list)` tells, which says how many there are where there is no room for them.
+// Gets all entries from `ask(count, list)`, which returns the number of entries if they do not fit.
 template <typename Entry, typename Ask>
 Return AskForAll(const Ask& ask, std::vector<Entry>* all) {
   Return result = kInsufficientSize;
   for (int i = 0; i < 8 && result == kInsufficientSize; ++i) {
     auto count = static_cast<unsigned>(all->size());
     result = ask(&count, all->data());
-    all->resize(result == kInsufficientSize ? count + 4 : count);  // more may come meanwhile
+    all->resize(result == kInsufficientSize ? count + 4 : count);  // processes may start meanwhile
   }
   if (result != kSuccess) all->clear();
   return result;
 }
 
-// The entries of this process alone.
+// Keeps only this process's entries.
 template <typename Entry>
 void KeepOwn(std::vector<Entry>* all) {
   std::erase_if(*all, [](const Entry& each) { return each.pid != OwnPid(); });
 }
 
-// As NVML's calls answer: `count` is the room on entry, and what there is on return.
+// Returns a list as NVML does: on entry `count` is the list's capacity, on return the number of entries.
 template <typename Entry>
 Return Give(const std::vector<Entry>& what, unsigned* count, Entry* list) {
   const unsigned room = *count;
@@ -52,7 +52,7 @@ void SetOwn(ProcessDetail* entry, uint64_t bytes) {
   *entry = {OwnPid(), bytes, kNoInstance, kNoInstance, 0};
 }
 
-// Whether MPS runs this process's work.
+// Whether this process's work is submitted through MPS.
 bool IsMpsClient(Device device) {
   const auto ask =
       Real<Return(Device, unsigned*, ProcessV2*)>("nvmlDeviceGetMPSComputeRunningProcesses_v3");
@@ -63,8 +63,8 @@ bool IsMpsClient(Device device) {
   return !all.empty();
 }
 
-// Turns the real one's list into the share's. Where process ids are those of another namespace, as in most containers,
-// the process is not in it: it is put there when something of the share was used.
+// Turns the real NVML's list into the share's. If its process ids are those of another namespace, as in most containers, this
+// process is not found in it. Then an entry is added once the share was used.
 template <typename Entry>
 void ShowOwn(Device device, const Found& found, bool compute, std::vector<Entry>* all) {
   KeepOwn(all);
@@ -74,7 +74,7 @@ void ShowOwn(Device device, const Found& found, bool compute, std::vector<Entry>
   for (Entry& each : *all) each.used_memory = Charged(found);
 }
 
-// One for each name, since the real one has to be found by it.
+// One hook for each name, since the real function is looked up by name.
 template <typename Entry>
 Return List(const char* name, bool compute, Device device, unsigned* count, Entry* list) {
   return Guarded([&] {
@@ -83,7 +83,7 @@ Return List(const char* name, bool compute, Device device, unsigned* count, Entr
     const Return looked = Look(device, &found);
     if (looked == kSuccess && !found.has_share) return real(device, count, list);
     if (looked != kSuccess || count == nullptr) {
-      const Return result = real(device, count, list);  // its own word on what is wrong
+      const Return result = real(device, count, list);  // NVML's own error for bad arguments
       return result == kSuccess || result == kInsufficientSize ? looked : result;
     }
     std::vector<Entry> all;
@@ -128,7 +128,7 @@ Return RunningProcessDetails(Device device, ProcessDetails* details) {
   });
 }
 
-// Samples of when a process used what. NVML says that it found none where there are none.
+// Samples of a process's usage over time. Without samples NVML returns "not found".
 template <typename Entry, typename Ask>
 Return OwnSamples(Device device, const Ask& real, unsigned* count, Entry* list) {
   Found found;

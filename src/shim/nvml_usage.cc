@@ -13,19 +13,19 @@ namespace {
 struct Sample {
   Time at;
   Nanos charged{0};
-  double used = 0;  // of the device, up to then
+  double used = 0;  // fraction of the device's time up to `at`
 };
 
 class Samples {
  public:
-  // The part of the device's time that was charged, when `charged` is what there is of it now.
+  // The fraction of the device's time that was charged since the last sample. `charged` is the total charged so far.
   double Take(int ordinal, Time now, Nanos charged) {
     base::MutexLock lock(&mutex_);
     const auto [at, first] = samples_.try_emplace(ordinal, Sample{.at = Process::Get().since()});
     Sample& last = at->second;
     const Nanos window = now - last.at;
     if (window < kPeriod && !(first && window > Nanos(0))) return last.used;
-    // What was charged by a prediction may be taken back.
+    // A predicted charge may be taken back, so the difference can be negative.
     const double part =
         static_cast<double>((charged - last.charged).count()) / static_cast<double>(window.count());
     last = {.at = now, .charged = charged, .used = std::clamp(part, 0.0, 1.0)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a GPU's time the share of this process has used, for NVML's utilisation.
+// How much of a GPU's time this process's share has used, for NVML's utilisation.
 #ifndef GPUSHARE_SHIM_NVML_USAGE_H_
 #define GPUSHARE_SHIM_NVML_USAGE_H_
 
@@ -8,14 +8,14 @@
 
 namespace gpushare::shim::nvml {
 
-// Parts of the device's time, from 0 to 1.
+// Fractions of time used, from 0 to 1.
 struct Used {
   double of_device = 0;
-  double of_share = 0;  // of what the share may use: its cap, without one the device
+  double of_share = 0;  // of what the share may use: its cap, or the whole device if it has none
 };
 
-// Since the look before this one, or since the process became a tenant: nobody watches in between. Looks that follow
-// each other within kPeriod are answered alike.
+// The time used since the previous look, or since the process became a tenant: nothing samples it in between. Looks less
+// than kPeriod apart get the same answer.
 inline constexpr Nanos kPeriod = Millis(200);
 Used LookAtUse(const Found& found);
 

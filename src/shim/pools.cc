@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory, charged to the process's share (src/books).
+// Hooks of stream-ordered memory, charged to the process's share (src/books).
 #include "shim/gated.h"
 #include "shim/hook.h"
 #include "shim/process.h"
@@ -23,7 +23,7 @@ CUresult MemAllocAsyncPerThread(CUdeviceptr* pointer, size_t bytes, CUstream str
 }
 CUresult MemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                                CUstream stream) {
-  // The pool's GPU gives the memory, and need not be the stream's.
+  // The memory comes from the pool's GPU, which may be another than the stream's.
   return ChargeTo(
       [&](Process& process) {
         const int device = process.books().PoolDevice(pool);
@@ -54,7 +54,7 @@ CUresult MemPoolDestroy(CUmemoryPool pool) {
   return Booked([&](Books& b) { return b.MemPoolDestroy(pool); });
 }
 
-// The driver has a pool still that the program has destroyed while something was left in it.
+// If the program destroys a pool that still has allocations, the driver keeps the pool. Calls on it are refused here.
 template <Name kName, typename... A>
 CUresult CallOfPool(CUmemoryPool pool, A... a) {
   return Booked([&](Books& b) {
@@ -72,7 +72,7 @@ CUresult DeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
                                : Process::Get().driver().DeviceSetMemPool(device, pool);
   });
 }
-// By a location, in drivers from 13.0 on.
+// Selects the pool by location, in drivers since 13.0.
 CUresult MemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
   return Booked([&](Books& b) {
     using Function = CUresult(CUmemLocation*, CUmemAllocationType, CUmemoryPool);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuGetProcAddress: what the driver answers, with our function where that is hooked.
+// cuGetProcAddress: returns the driver's answer, or the hook if there is one.
 //
-// Whose function it is, proc_answer.h decides.
+// proc_answer.h decides which of the two it is.
 //
-// What was found once is remembered (proc_names.h): the driver answers the same each time, and programs ask again and
-// again.
+// Answers are remembered (proc_names.h): the driver gives the same answer each time, and programs ask repeatedly.
 #include <atomic>
 #include <span>
 #include <string>
@@ -24,10 +23,10 @@ using RealV2 = Driver<"cuGetProcAddress_v2", CUresult(const char*, void**, int, 
                                                       CUdriverProcAddressQueryResult*)>;
 using RealV1 = Driver<"cuGetProcAddress", CUresult(const char*, void**, int, cuuint64_t)>;
 
-// Made with the attach, for as long as the process.
+// Created by the attach; lives as long as the process.
 std::atomic<const ProcNames*> all_names{nullptr};
 
-// `ask(function, version)` asks the driver. `known`: what is known of the name; null: nothing, none of its is hooked.
+// `ask(function, version)` asks the driver. `known` describes the name; null if no known symbol has it.
 template <typename Ask>
 CUresult Answer(const ProcNames::Name* known, const char* name, void** function, int version,
                 cuuint64_t flags, bool* too_new, const Ask& ask) {
@@ -38,7 +37,7 @@ CUresult Answer(const ProcNames::Name* known, const char* name, void** function,
     return result;
   }
   const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-  // What the driver exports by the symbol's own name has its ABI: it need not be asked once more.
+  // The driver's export of the symbol's own name has that symbol's ABI, so the driver need not be asked again.
   const ProcNames::Meaning* const meant = known->Meant(version, per_thread);
   if (meant != nullptr && meant->exported == *function) {
     if (meant->hook != nullptr) *function = meant->hook;

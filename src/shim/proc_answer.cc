@@ -8,7 +8,7 @@
 namespace gpushare::shim {
 namespace {
 
-// Those of a name stand together, but for others whose names begin with it.
+// The symbols from `base` on. Those of one name are adjacent, apart from symbols whose names begin with it.
 std::span<const driver::Symbol> From(std::string_view base) {
   const std::span<const driver::Symbol> all = driver::Symbols();
   const auto at = std::lower_bound(
@@ -40,7 +40,7 @@ ProcAnswer AnswerFor(const ProcQuestion& question, const void* function,
   };
   const driver::Symbol* const meant =
       driver::AnswerSymbol(question.name, question.version, question.per_thread);
-  // The driver may have had it before the version that we know.
+  // The driver may have introduced a symbol in an earlier version than symbols.def says, so all symbols of the name are tried.
   bool any_hook = false, per_thread = false;
   for (const driver::Symbol& each : From(question.name)) {
     if (!each.name.starts_with(question.name)) break;

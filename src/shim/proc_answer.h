@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose function cuGetProcAddress() is to answer with: the driver's, or ours in its place.
+// Decides whether cuGetProcAddress() returns the driver's function or the hook that replaces it.
 //
 //   const ProcAnswer answer = AnswerFor({name, version, per_thread}, function, ask, has_hook);
 //
-// Which ABI a name means depends on the version asked for and on the flags; the driver knows best, and may know ABIs
-// that symbols.def does not. So ours is given only where the driver gives for a symbol that is known, asked for at
-// exactly the version that introduced it, the same function. What is no symbol that is known, of a name of which any is
-// hooked, is not found: it would go past the limits, and the caller's parameters may not be ours. Where the name limits
-// nothing (context_changes.def, cuGetExportTable) it is given all the same.
+// Which ABI a name means depends on the requested version and the flags. Only the driver knows for sure, and it may know ABIs
+// that symbols.def does not list. So the hook of a known symbol is returned only if the driver, asked for the version that
+// introduced that symbol, returns the same function. If no known symbol matches and any symbol of that name is hooked, the
+// answer is "not found": the function would bypass the limits, and the hooks may not have its parameters. Functions that limit
+// nothing (context_changes.def, cuGetExportTable) are returned anyway.
 //
-// Pure.
+// The decision is a pure function.
 #ifndef GPUSHARE_SHIM_PROC_ANSWER_H_
 #define GPUSHARE_SHIM_PROC_ANSWER_H_
 
@@ -28,16 +28,16 @@ struct ProcQuestion {
 
 struct ProcAnswer {
   enum What {
-    kDrivers,  // what the driver gave
+    kDrivers,  // the function that the driver returned
     kOurs,     // the hook of `symbol`
-    kTooNew,   // nothing
-    kUnseen,   // what the driver gave, which changes contexts, and no hook sees it
+    kTooNew,   // no function
+    kUnseen,   // the function that the driver returned, which changes contexts and has no hook
   } what = kDrivers;
   const driver::Symbol* symbol = nullptr;
 };
 
-// `function`: what the driver gave. `ask(version)`: what it gives for the same name and flags at another version; null:
-// nothing.
+// `function` is what the driver returned. `ask(version)` returns what it returns for the same name and flags at another
+// version, or null.
 ProcAnswer AnswerFor(const ProcQuestion& question, const void* function,
                      absl::FunctionRef<const void*(int version)> ask,
                      absl::FunctionRef<bool(const driver::Symbol& symbol)> has_hook);

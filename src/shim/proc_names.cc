@@ -7,7 +7,7 @@
 
 namespace gpushare::shim {
 
-// Eight bytes at a time; of a shorter rest the last eight of the name, which are partly the same again.
+// Hashes eight bytes at a time. The last word is the name's last eight bytes, which may overlap the word before it.
 uint64_t ProcNames::Hash(std::string_view name) {
   constexpr uint64_t kFactor = 0x9e3779b97f4a7c15u;
   uint64_t hash = name.size() * kFactor, word = 0;
@@ -33,7 +33,7 @@ ProcNames::ProcNames(std::span<const driver::Symbol> symbols,
   const int bits = static_cast<int>(std::bit_width(4 * symbols.size() + 4));
   places_.assign(size_t{1} << bits, kNobody);
   shift_ = 64 - bits;
-  // Those of one name do not all stand together: "cuMemAllocAsync" lies between "cuMemAlloc" and its _v2.
+  // The symbols of one name are not all adjacent: "cuMemAllocAsync" lies between "cuMemAlloc" and "cuMemAlloc_v2".
   std::vector<uint16_t> name_of(symbols.size());
   uint16_t count = 0;
   for (size_t i = 0; i < symbols.size(); ++i) {
@@ -79,7 +79,7 @@ void ProcNames::Name::Remember(int version, uint64_t flags, void* function) {
   if (flags > kMostFlags) return;
   for (Answer& answer : answers_) {
     uint64_t free = kFree;
-    // Two that ask the same at once may both find a place: the same stands there.
+    // Two threads with the same question may each take a place. Both store the same answer.
     if (!answer.question.compare_exchange_strong(free, kTaken, std::memory_order_relaxed)) continue;
     answer.function = function;
     answer.question.store(QuestionOf(version, flags), std::memory_order_release);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuGetProcAddress() is asked for, by name: the symbols that the name may mean, the driver's function and our hook
-// of each, and what was answered before.
+// The names that cuGetProcAddress() can be asked for. For each: the symbols that the name may mean, with the driver's function
+// and the hook, and the earlier answers.
 //
 //   ProcNames names(symbols, [](const Symbol& s) { return driver_function; }, [](const Symbol& s) { return hook; });
 //   if (ProcNames::Name* name = names.Find("cuMemAlloc")) {
-//     void* known = name->Find(version, flags);                  // null: not answered yet
+//     void* known = name->Find(version, flags);                  // null if not answered yet
 //     const ProcNames::Meaning* meant = name->Meant(version, /*per_thread=*/false);
 //     name->Remember(version, flags, answer);
 //   }
 //
-// Most programs ask for hundreds of names, once each: so all is looked up in one go before, and what is needed for a name lies
-// together.
+// Most programs ask for hundreds of names, once each. So everything is looked up beforehand in one pass, and the data of a
+// name is kept together in memory.
 //
-// Threading: what is made stays as it is; Find() and Remember() may be called by any number of threads.
+// Threading: immutable but for the remembered answers; Find() and Remember() may be called by any number of threads.
 #ifndef GPUSHARE_SHIM_PROC_NAMES_H_
 #define GPUSHARE_SHIM_PROC_NAMES_H_
 
@@ -36,17 +36,17 @@ class ProcNames {
   struct Meaning {
     int version;
     bool per_thread;
-    const void* exported;  // what the driver exports by the symbol's own name; null: nothing
-    void* hook;            // null: there is none
+    const void* exported;  // the driver's export of the symbol's own name; may be null
+    void* hook;            // null if not hooked
   };
 
   class alignas(64) Name {
    public:
-    // As driver::AnswerSymbol() has it; null: none.
+    // The symbol that driver::AnswerSymbol() chooses; null if none.
     const Meaning* Meant(int version, bool per_thread) const;
     bool any_hook() const { return any_hook_; }
 
-    // What was remembered of a question; null: nothing.
+    // The remembered answer; null if there is none.
     void* Find(int version, uint64_t flags) const {
       if (flags > kMostFlags) return nullptr;
       const uint64_t question = QuestionOf(version, flags);
@@ -55,18 +55,18 @@ class ProcNames {
       }
       return nullptr;
     }
-    // The first few questions are; of others the driver is asked each time.
+    // Remembers an answer to each of the first few questions. The driver is asked again for any other.
     void Remember(int version, uint64_t flags, void* function);
 
    private:
     friend class ProcNames;
     struct Answer {
       std::atomic<uint64_t> question{kFree};
-      void* function = nullptr;  // before the question
+      void* function = nullptr;  // is written before `question`
     };
     static constexpr uint64_t kFree = 0, kTaken = 1;
-    static constexpr uint64_t kMostFlags = 0x3fffffff;  // there are three
-    // Never one of these.
+    static constexpr uint64_t kMostFlags = 0x3fffffff;  // the driver defines three flags
+    // Never kFree or kTaken.
     static uint64_t QuestionOf(int version, uint64_t flags) {
       return uint64_t{static_cast<uint32_t>(version)} << 32 | flags << 2 | 2;
     }
@@ -82,7 +82,7 @@ class ProcNames {
             absl::FunctionRef<const void*(size_t index)> exported,
             absl::FunctionRef<void*(const driver::Symbol& symbol)> hook);
 
-  // Null: no symbol that is known has it.
+  // Null if no known symbol has the name.
   Name* Find(std::string_view name) const {
     for (size_t at = Hash(name) >> shift_;; at = (at + 1) & (places_.size() - 1)) {
       const uint16_t index = places_[at];
@@ -98,7 +98,7 @@ class ProcNames {
 
   std::vector<Meaning> meanings_;
   std::unique_ptr<Name[]> names_;
-  std::vector<uint16_t> places_;  // a power of two of them
+  std::vector<uint16_t> places_;  // a hash table; its size is a power of two
   int shift_ = 0;
 };
 

@@ -46,7 +46,7 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   absl::StatusOr<std::shared_ptr<device::Runtime>> runtime = device::Runtime::CreateOfProcess(
       driver.handle, driver.path, broker, std::move(books),
       [](const device::Runtime&, int ordinal) { return ShareOfEnvironment(ordinal); });
-  // Nothing runs without its limits, and a program is to hear that it cannot run, not that there is no GPU.
+  // A program does not run without its limits. If the broker fails, the error must not say that there is no GPU.
   const bool refused = absl::IsUnavailable(runtime.status()) || absl::IsNotFound(runtime.status());
   if (refused && !broker.socket.empty()) {
     return absl::FailedPreconditionError(runtime.status().message());
@@ -67,7 +67,7 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
       __atomic_load_n(driver.contexts_unseen, __ATOMIC_RELAXED) != 0) {
     driver::CurrentContext::End();
   } else {
-    driver::CurrentContext::Begin();  // the hooks are in place before anybody comes by one
+    driver::CurrentContext::Begin();  // the hooks are in place before any of them is called
   }
   calls_at_once.store(made->calls_.get(), std::memory_order_release);
   process.store(made.get(), std::memory_order_release);
@@ -88,7 +88,7 @@ Process::Found Process::ShareOf(CUcontext current) {
   if (result == CUDA_SUCCESS) {
     found.share = ShareOf(device);
   } else {
-    found.answer = result;  // its context has been destroyed, or is lost
+    found.answer = result;  // the context was destroyed or lost
   }
   found.refused = found.share == nullptr;
   if (!found.refused) LastSeen() = {current, epoch, found.share};
@@ -105,7 +105,7 @@ Process::Found Process::ShareOn(CUdevice device) {
 }
 
 quota::Grant Process::RoomOn::Reserve(quota::Account&, uint64_t bytes) {
-  const base::NoCancel whole;  // others' pools are in its hands
+  const base::NoCancel whole;  // it may be working on other tenants' pools
   device::VirtualDevice::Request request{.bytes = bytes, .wait = waits()};
   if (request.wait) request.deadline = process->Now() + process->over_quota_wait_;
   return process->shares_[static_cast<size_t>(ordinal)].load()->Reserve(request);
@@ -116,13 +116,13 @@ device::VirtualDevice* Process::ShareOf(int ordinal) {
   std::atomic<device::VirtualDevice*>& place = shares_[static_cast<size_t>(ordinal)];
   device::VirtualDevice* share = place.load(std::memory_order_acquire);
   if (share != nullptr) return share;
-  const base::NoCancel whole;              // files are read, sockets are written
+  const base::NoCancel whole;              // reads files and writes to sockets
   const books::Relaxed relaxed(driver());  // the program may be capturing
   const device::ContextScope::Restores restores(runtime_->driver());
   const absl::StatusOr<std::shared_ptr<device::Gpu>> gpu =
       runtime_->OpenGpu(absl::StrCat(ordinal), nullptr);
   if (!gpu.ok()) return nullptr;
-  // Of the runtime, which keeps it: one for all threads that come here at once.
+  // The runtime owns the share and makes only one, even if several threads come here at once.
   const absl::StatusOr<std::shared_ptr<device::VirtualDevice>> made =
       runtime_->DefaultDevice(**gpu);
   if (!made.ok()) return nullptr;
@@ -149,7 +149,7 @@ std::vector<Process::OfGpu> Process::Gpus() {
     base::MutexLock lock(&gpus_mutex_);
     if (!gpus_.empty()) return gpus_;
   }
-  std::vector<OfGpu> gpus;  // asked for without the lock: a call of the driver may wait
+  std::vector<OfGpu> gpus;  // filled without the lock, because a driver call may wait
   for (int ordinal = 0; ordinal < std::min(runtime_->gpu_count(), kMostGpus); ++ordinal) {
     const absl::StatusOr<driver::Driver::DeviceInfo> info = runtime_->driver().Describe(ordinal);
     const absl::StatusOr<std::optional<uint64_t>> quota = runtime_->DefaultMemory(ordinal);
@@ -164,7 +164,7 @@ std::vector<Process::OfGpu> Process::Gpus() {
 std::optional<Process::OfGpu> Process::FindGpu(const std::string& uuid) {
   for (OfGpu& each : Gpus()) {
     if (!absl::EqualsIgnoreCase(each.uuid, uuid)) continue;
-    // A broker's operator may have changed it.
+    // The broker's operator may have changed the quota.
     const absl::StatusOr<std::optional<uint64_t>> quota = runtime_->DefaultMemory(each.ordinal);
     if (quota.ok()) each.quota = *quota;
     each.share = shares_[static_cast<size_t>(each.ordinal)].load(std::memory_order_acquire);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that knows nothing of gpushare, as a tenant.
+// An unmodified program as a tenant.
 //
-// Its share of each GPU is what the environment says (environment.h), or the broker that it names (device/broker_share.h). A program that is linked with the SDK as well has
-// the same engine, and what it creates there is beside the share of the process.
+// Its share of each GPU comes from the environment (environment.h), or from the broker that the environment names
+// (device/broker_share.h). A program that also links the SDK uses the same engine; the virtual devices that it creates there
+// are separate from the process's share.
 //
-// Threading: thread-safe. It is made once and stays until the process ends.
+// Threading: thread-safe. It is created once and lives until the process ends.
 #ifndef GPUSHARE_SHIM_PROCESS_H_
 #define GPUSHARE_SHIM_PROCESS_H_
 
@@ -42,36 +43,37 @@ namespace gpushare::shim {
 
 class Process {
  public:
-  // InvalidArgument: the environment asks for what no GPU here can give. Unavailable: no driver.
+  // InvalidArgument: the environment asks for more than a GPU can give. Unavailable: there is no driver.
   static absl::Status Attach(const gpushare_shim_driver& driver);
-  // After Attach().
+  // Call it only after Attach().
   static Process& Get() { return *process.load(std::memory_order_acquire); }
-  // Null before Attach(), and in a forked child: no driver works there, nor do its threads and locks.
+  // Null before Attach(), and in a forked child, where the driver, its threads and its locks do not work.
   static Process* Find() { return working.load(std::memory_order_acquire); }
 
   const driver::Table& driver() const { return *driver_; }
   books::Books& books() { return *books_; }
   work::Calls& calls() { return *calls_; }
-  // The same after Attach(), in a forked child too, where they know no stream.
+  // The same object, without a Process. Call it only after Attach(). Works in a forked child too, where it knows no stream.
   static work::Calls& CallsAtOnce() { return *calls_at_once.load(std::memory_order_acquire); }
-  // Who pays for what is put on a device: on each its share there.
+  // Pays for submitted work: on each device, the process's share there.
   work::Payer payer() const { return {.gates = &gates_}; }
-  // The driver's own function by exported name; null: it has none.
+  // The driver's own function by exported name; null if it has none.
   void* Real(const char* name) const { return runtime_->driver().Symbol(name); }
 
-  // The share that the calling thread's memory is charged to: that of its current context's GPU. Null and not
-  // `refused`: it has no context, and the driver's own answer is the right one. Refused: there is no share to be had,
-  // and nothing may be taken; `answer` says why.
+  // The share that pays for the calling thread's memory: that of its current context's GPU. A null share that is not `refused`
+  // means that the thread has no context, so the driver's own answer is right. `refused` means that no share can be had, so
+  // nothing may be allocated; `answer` is the error to return.
   struct Found {
     device::VirtualDevice* share = nullptr;
     bool refused = false;
     CUresult answer = CUDA_ERROR_OUT_OF_MEMORY;
     CUcontext context = nullptr;
-    CUdevice device = -1;  // -1: that of the context
+    CUdevice device = -1;  // -1: the context's
   };
   Found Share() {
     CUcontext context = nullptr;
-    // What changes contexts past the hooks must not have another GPU's quota pay.
+    // With several GPUs, ask the driver: if code changes contexts past the hooks, a stale context would charge another GPU's
+    // quota.
     const CUresult result = several_gpus_ ? driver_->CtxGetCurrent(&context)
                                           : driver::CurrentContext::Get(*driver_, &context);
     if (result != CUDA_SUCCESS || context == nullptr) return {};
@@ -80,30 +82,30 @@ class Process {
       return {.share = seen.share, .context = context};
     return ShareOf(context);
   }
-  // That of a stream's GPU: calls on a stream need no current context, nor one of that GPU.
+  // The share on a stream's GPU. A call on a stream needs no current context, and the current one may be of another GPU.
   Found ShareFor(CUstream stream) {
     const CUdevice device =
         work::Streams::IsSpecial(stream) ? -1 : calls_->DeviceOf(payer(), stream);
     return device < 0 ? Share() : ShareOn(device);
   }
-  // The share on a GPU that the call names itself.
+  // The share on a GPU that the call itself names.
   Found ShareOn(CUdevice device);
-  // Whether this is a child of the process that attached: no driver works there, nor do its threads and locks.
+  // Whether this is a forked child of the process that attached. The driver, its threads and its locks do not work there.
   static bool Forked() { return forked.load(std::memory_order_relaxed); }
-  // The share's memory on a GPU, which need not be in use yet; `total` where there is no quota.
+  // The share's quota on a GPU, or `total` if it has none. The GPU need not be in use yet.
   uint64_t MemoryOf(CUdevice device, uint64_t total) const;
 
-  // For who has a device's name only. What it has of its own is there once something of the GPU was used.
+  // A GPU that is known by its UUID. `share` is null until the process uses the GPU.
   struct OfGpu {
     std::string uuid;
-    std::optional<uint64_t> quota;  // nothing: none
+    std::optional<uint64_t> quota;  // none: no quota
     device::VirtualDevice* share = nullptr;
     int ordinal = -1;
   };
-  // Nothing: the driver does not show it to this process.
+  // Nothing if the driver does not show the GPU to this process.
   std::optional<OfGpu> FindGpu(const std::string& uuid);
   Time Now() const { return runtime_->clock().Now(); }
-  // Who pays for memory: a share that was found.
+  // The payer for memory charged to `found.share`, which must not be null.
   books::Payer PayerOf(const Found& found) {
     return {.account = &found.share->account(),
             .owner = books::kNobody,
@@ -111,9 +113,9 @@ class Process {
             .device = found.device,
             .room = &rooms_[static_cast<size_t>(found.share->gpu().ordinal())]};
   }
-  // When it became a tenant.
+  // When the process became a tenant.
   Time since() const { return since_; }
-  // A context has ended, and its address may be another's soon.
+  // Call it when a context ends: a new context may get the same address.
   void ForgetContexts() { epoch_.fetch_add(1, std::memory_order_release); }
 
  private:
@@ -121,14 +123,14 @@ class Process {
   device::VirtualDevice* ShareOf(int ordinal);
   Found ShareOf(CUcontext current);
   std::vector<OfGpu> Gpus();  // by ordinal, without shares
-  // Room in the share on a GPU, waited for as long as the environment says.
+  // Reserves room in the share on a GPU, and waits for it as long as GPUSHARE_OVER_QUOTA allows.
   struct RoomOn final : books::Room {
     quota::Grant Reserve(quota::Account& account, uint64_t bytes) override;
     bool waits() const override { return process->over_quota_wait_ > Nanos(0); }
     Process* process = nullptr;
     int ordinal = -1;
   };
-  // Where a thread was last.
+  // The context that a thread last used, with its share.
   struct Seen {
     CUcontext context = nullptr;
     uint64_t epoch = 0;
@@ -153,15 +155,15 @@ class Process {
   Time since_{};
   Nanos over_quota_wait_{0};
   base::Mutex gpus_mutex_;
-  std::vector<OfGpu> gpus_ ABSL_GUARDED_BY(gpus_mutex_);  // empty: not asked for yet
+  std::vector<OfGpu> gpus_ ABSL_GUARDED_BY(gpus_mutex_);  // empty until first asked for
 
   static constexpr int kMostGpus = work::Gates::kDevices;
   std::array<std::atomic<device::VirtualDevice*>, kMostGpus> shares_{};
   std::array<RoomOn, kMostGpus> rooms_;
 };
 
-// Runs `call` as C code may be run: what it throws is out of memory. In a forked child the answer is the driver's own.
-// A thread that is cancelled in a wait of the driver unwinds through here.
+// Runs `call` for a C caller: an exception becomes an out-of-memory error. In a forked child it returns the driver's own error.
+// The unwinding of a thread that is cancelled in a wait of the driver passes through.
 template <typename Call>
 CUresult Guarded(const Call& call) {
   if (Process::Forked()) return CUDA_ERROR_NOT_INITIALIZED;
@@ -174,15 +176,16 @@ CUresult Guarded(const Call& call) {
   }
 }
 
-// Whether a thread may be cancelled in a call of the books (base/no_cancel.h). Where it is not, nothing has to be undone.
-// To see to that takes two atomic operations, 10 ns: too much for what programs do often, and that the books undo.
+// Whether a thread may be cancelled within a call of the books (base/no_cancel.h). If it may not, the call has nothing to undo.
+// Deferring cancellation takes two atomic operations, 10 ns. That is too much for frequent calls whose cancellation the books
+// can undo.
 enum class Cancelled { kLater, kInTheDriver };
 struct MayBeCancelled {};
 template <Cancelled kCancelled>
 using WholeUnless =
     std::conditional_t<kCancelled == Cancelled::kLater, base::NoCancel, MayBeCancelled>;
 
-// A call of the books that nobody pays for: frees, and what keeps count of references.
+// Runs a call of the books that charges no account: frees, and calls that count references.
 template <Cancelled kCancelled = Cancelled::kLater, typename Call>
 CUresult Booked(const Call& call) {
   return Guarded([&] {
@@ -191,12 +194,13 @@ CUresult Booked(const Call& call) {
   });
 }
 
-// The _ptsz variants mean the per-thread stream by a null one.
+// In the _ptsz variants a null stream means the per-thread default stream.
 inline CUstream PerThread(CUstream stream) {
   return stream == nullptr ? CU_STREAM_PER_THREAD : stream;
 }
 
-// Of calls that may take memory of several GPUs, or name one: on each the share there pays.
+// The payer for calls that may take memory of several GPUs, or that name one: the share on GPU `device`. Nothing if there is no
+// share.
 inline std::optional<books::Payer> PayerOn(CUdevice device) {
   Process& process = Process::Get();
   const Process::Found found = process.ShareOn(device);
@@ -204,7 +208,7 @@ inline std::optional<books::Payer> PayerOn(CUdevice device) {
   return process.PayerOf(found);
 }
 
-// `charged(books, payer)` with the share that `find` finds, else `plain(table)`.
+// Runs `charged(books, payer)` with the share that `find` finds, or `plain(table)` if the thread has no context.
 template <Cancelled kCancelled = Cancelled::kLater, typename Find, typename Charged, typename Plain>
 CUresult ChargeTo(const Find& find, const Charged& charged, const Plain& plain) {
   return Guarded([&]() -> CUresult {

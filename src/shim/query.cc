@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program is told of the GPU's memory: its share's.
+// Hooks of queries of the GPU's memory: a program gets its share's.
 #include <algorithm>
 #include <cstdint>
 
@@ -9,8 +9,8 @@
 namespace gpushare::shim {
 namespace {
 
-// Of the quota what is left, but no more than the device has, or has when it has taken back what processes held that
-// have ended.
+// Reports what is left of the quota, but at most what the device has free, including memory that is being reclaimed from ended
+// processes.
 CUresult MemGetInfo(size_t* free, size_t* total) {
   Process& process = Process::Get();
   return Guarded([&] {
@@ -19,7 +19,7 @@ CUresult MemGetInfo(size_t* free, size_t* total) {
     const Process::Found found = process.Share();
     device::VirtualDevice* const share = found.share;
     if (share == nullptr && found.refused) {
-      // It gets no memory at all, and is not shown any.
+      // Without a share the program can allocate nothing, so nothing is shown as free.
       if (free != nullptr) *free = 0;
       CUdevice device = found.device;
       if (device < 0) process.driver().CtxGetDevice(&device);
@@ -45,7 +45,7 @@ CUresult DeviceTotalMem(size_t* bytes, CUdevice device) {
   });
 }
 
-// Those of before CUDA 3.2 tell sizes in 32 bits: the most that these hold, where there is more. LLVM's OpenMP asks so.
+// The exports of before CUDA 3.2 report sizes in 32 bits, saturated here. LLVM's OpenMP uses them.
 unsigned Saturated(size_t bytes) {
   return static_cast<unsigned>(std::min<size_t>(bytes, UINT32_MAX));
 }

@@ -28,7 +28,7 @@ std::string Of(std::string_view key, std::string_view value, std::string_view va
                       ",\"variable\":", JsonQuoted(variable), "}");
 }
 
-// A file that may not grow further would end the program with a signal.
+// Writing past the process's file size limit would end the program with a signal.
 bool HasRoom(int fd, size_t size) {
   struct stat file {};
   if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) return false;
@@ -56,7 +56,7 @@ std::string ShareLine(const LoggedShare& share) {
     });
     add(counts ? &won : &lost, Of(limit.key, limit.value, limit.variable));
   }
-  // Not a quota: no more than this is promised.
+  // Not a quota, but an upper bound on what can be guaranteed.
   if (const auto most = base::GetEnv(kMps)) add(&won, Of("memory_at_most", *most, kMps));
   return absl::StrCat(
       "{\"event\":\"share\",\"pid\":", getpid(), ",\"gpu\":", share.ordinal,
@@ -73,7 +73,7 @@ void LogShare(const LoggedShare& share) {
   const base::UniqueFd file = base::ClearOfStdio(base::UniqueFd(open(
       path->c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600)));
   if (!file || !HasRoom(file.get(), line.size())) return;
-  // Whole, or what comes of it on a full disk: nobody is there to hear.
+  // A full disk may cut the line short. There is nobody to report that to.
   static_cast<void>(!write(file.get(), line.data(), line.size()));
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What limits a program got, and by which variable: a line in the file that GPUSHARE_LOG names, of each process and GPU.
+// Logs which limits a program got from which variable: one line for each process and GPU in the file that GPUSHARE_LOG names.
 //
 //   {"event":"share","pid":4242,"gpu":0,"memory":3221225472,
 //    "limits":[{"key":"memory","value":"3GiB","variable":"ALIYUN_COM_GPU_MEM_CONTAINER"}],"overridden":[]}
 //
-// docs/shim.md lists the fields. The program does not hear of it: nothing stays open, no standard stream is written to, and
-// what cannot be written is left out.
+// docs/shim.md lists the fields. The program does not notice: no file stays open, no standard stream is written to, and a
+// line that cannot be written is dropped.
 #ifndef GPUSHARE_SHIM_SHARE_LOG_H_
 #define GPUSHARE_SHIM_SHARE_LOG_H_
 
@@ -17,13 +17,13 @@ namespace gpushare::shim {
 
 struct LoggedShare {
   int ordinal = 0;
-  std::optional<uint64_t> memory;  // the quota in force; none: it has none
-  std::string broker, tenant;      // empty: there is no broker
+  std::optional<uint64_t> memory;  // the quota in force, if any
+  std::string broker, tenant;      // empty if there is no broker
 };
 
-// The line, by what the environment says now.
+// The line, built from the current environment.
 std::string ShareLine(const LoggedShare& share);
-// Appends it to the file that GPUSHARE_LOG names, if it does.
+// Appends the line to the file that GPUSHARE_LOG names, if it is set.
 void LogShare(const LoggedShare& share);
 
 }  // namespace gpushare::shim

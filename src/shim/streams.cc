@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: their beginning and end, what they wait for, who waits for them, and what is captured from them. None
-// of it is ever held; the gate only has to know (src/work/order.cc).
+// Hooks of streams: creating and destroying them, making them wait, waiting for them, and capturing them. None of these calls
+// is ever held; the gate only has to know of them (src/work/order.cc).
 #include "shim/gated.h"
 #include "shim/hook.h"
 
@@ -10,13 +10,13 @@ namespace {
 using work::Calls;
 using work::Payer;
 
-// ---- beginning and end ----
+// ---- Creation and destruction ----
 
 template <Name kName, typename... A>
 CUresult Create(CUstream* stream, A... a) {
   return Submitted([&](Calls& calls, const Payer&) {
     const CUresult result = Driver<kName, CUresult(CUstream*, A...)>::Call(stream, a...);
-    // Another may have had the handle.
+    // An earlier stream may have had the same handle.
     if (result == CUDA_SUCCESS) calls.StreamCreated(*stream);
     return result;
   });
@@ -25,7 +25,7 @@ CUresult Destroy(CUstream stream) {
   return Submitted([&](Calls& calls, const Payer&) { return calls.StreamDestroy(stream); });
 }
 
-// ---- a stream waits for the host, or for a value ----
+// ---- A stream waits for the host, or for a value ----
 
 template <Name kName>
 constexpr CUstream Meant(CUstream stream) {
@@ -42,7 +42,8 @@ CUresult WaitValue(CUstream stream, CUdeviceptr pointer, Value value, unsigned f
   });
 }
 
-// The driver takes no more than 256. What it will refuse is not read; to take it for a wait costs two markers.
+// The driver takes at most 256 operations. A longer array will be refused and is not read; treating it as a wait costs two
+// markers.
 bool Waits(unsigned count, const CUstreamBatchMemOpParams* operations) {
   if (count > 256) return true;
   for (unsigned i = 0; operations != nullptr && i < count; ++i) {
@@ -78,7 +79,7 @@ CUresult WaitSemaphores(const CUexternalSemaphore* semaphores,
   });
 }
 
-// ---- the host waits ----
+// ---- The host waits ----
 
 CUresult CtxSynchronizeOf(CUcontext context) {
   return Submitted([&](Calls& calls, const Payer& payer) {
@@ -87,7 +88,7 @@ CUresult CtxSynchronizeOf(CUcontext context) {
   });
 }
 
-// ---- captures ----
+// ---- Captures ----
 
 template <Name kName, typename... A>
 CUresult BeginCapture(CUstream stream, A... a) {

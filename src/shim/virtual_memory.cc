@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual memory management and multicast objects, charged to the process's share (src/books).
+// Hooks of virtual memory management and multicast objects, charged to the process's share (src/books).
 #include "shim/hook.h"
 #include "shim/process.h"
 
@@ -10,7 +10,7 @@ using books::Books;
 using books::Payer;
 using driver::Table;
 
-// Of the GPU that the properties name, whichever is current, and whether one is.
+// Charges the share on the GPU that the properties name. It need not be the current context's, nor need there be one.
 template <typename Charged, typename Plain>
 CUresult ChargeWhere(const CUmemAllocationProp* properties, const Charged& charged,
                      const Plain& plain) {
@@ -18,7 +18,7 @@ CUresult ChargeWhere(const CUmemAllocationProp* properties, const Charged& charg
       [&](Process& process) {
         const bool on_device =
             properties != nullptr && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-        int gpus = 0;  // of others the driver says what is wrong
+        int gpus = 0;  // for other devices the driver returns its own error
         return on_device && properties->location.id >= 0 &&
                        process.driver().DeviceGetCount(&gpus) == CUDA_SUCCESS &&
                        properties->location.id < gpus

@@ -32,7 +32,7 @@ std::optional<int> PlaceAmong(std::string_view list, unsigned index, unsigned co
     const size_t comma = list.find(',');
     const std::string_view entry = Trimmed(list.substr(0, comma));
     if (IsUuid(entry)) {
-      // The beginning is enough, as it is for the driver.
+      // A prefix is enough, as it is for the driver.
       if (uuid.substr(0, entry.size()) == entry) return ordinal;
     } else {
       const std::optional<unsigned> number = Number(entry);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs the driver will show this process, and as which, for who must not ask the driver.
+// Predicts which GPUs the driver will show this process, and with which ordinals, for code that must not call the driver.
 //
 //   PlaceAmong("GPU-5f,0", /*index=*/0, /*count=*/2, "GPU-aaaa...") == 1
 #ifndef GPUSHARE_SHIM_VISIBLE_DEVICES_H_
@@ -10,10 +10,10 @@
 
 namespace gpushare::shim {
 
-// The ordinal of a device by CUDA_VISIBLE_DEVICES' value `list`; nothing: it will not be seen. A number in it counts
-// in the order of `index`, NVML's, which is that of the PCI bus: the driver's own default is "the fastest first", so
-// that among unequal GPUs only UUIDs (and CUDA_DEVICE_ORDER=PCI_BUS_ID) say for sure. As with the driver, the list ends
-// with the first entry that names none: -1, or one of which no device is (`count` devices).
+// The ordinal of a device when CUDA_VISIBLE_DEVICES is `list`; nothing if the device will be hidden. A number in the list is
+// compared with `index`, NVML's index, which follows the PCI bus. The driver's default order is "fastest first", so with
+// unequal GPUs only UUIDs (or CUDA_DEVICE_ORDER=PCI_BUS_ID) are reliable. As with the driver, the list ends at the first entry
+// that names no device: -1, or a number or UUID that none of the `count` devices has.
 std::optional<int> PlaceAmong(std::string_view list, unsigned index, unsigned count,
                               std::string_view uuid);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches, copies and sets, held and charged for the process's share: every line of work/families.def that is
-// held, and its variant for the per-thread default stream where there is one.
+// Hooks of launches, copies and sets, held and charged for the process's share: every HELD line of work/families.def, with its
+// variant for the per-thread default stream where there is one.
 #include <string>
 #include <string_view>
 
@@ -32,7 +32,7 @@ void AddGated<&Calls::LaunchKernel>(Hooks* hooks, const char* name) {
 }  // namespace
 
 void AddWorkHooks(Hooks* hooks) {
-  // A graph's launch is in the books too: graphs.cc.
+  // The launch of a graph also goes through the books, so graphs.cc adds it.
 #define GPUSHARE_ADD_graph(entry, function)
 #define GPUSHARE_ADD_kernel(entry, function) AddGated<&Calls::function>(hooks, entry)
 #define GPUSHARE_ADD_alone GPUSHARE_ADD_kernel
@@ -41,7 +41,7 @@ void AddWorkHooks(Hooks* hooks) {
 #define GPUSHARE_ADD_memory GPUSHARE_ADD_kernel
 #define GPUSHARE_ADD_either GPUSHARE_ADD_kernel
 #define HELD(entry, function, how) GPUSHARE_ADD_##how(#entry, function);
-  // As those of memory calls: arrays have no address that would not fit.
+  // Refused like the memory calls of the 32-bit ABI. The calls on arrays have no address that would not fit.
 #define PASSED(entry, reason) \
   if (std::string_view(reason) == "32-bit addresses") Add<CUresult()>(hooks, #entry, &Refused);
 #include "work/families.def"

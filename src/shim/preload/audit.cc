@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For LD_AUDIT: whoever has the loader look for the driver or NVML, by whatever name and past whatever was preloaded,
-// gets the object that stands in for it. Only those objects themselves get the real one.
+// For LD_AUDIT: whenever the loader looks for the driver or NVML, by any name and without regard to preloaded objects, it gets
+// the object that replaces the library. Only those objects themselves get the real one.
 #include <dlfcn.h>
 #include <link.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@ using namespace gpushare::preload;  // NOLINT: the entry points are global names
 
 namespace {
 
-// Paths of the stand-ins, beside this object; "": there is none.
+// Paths of the replacing objects, beside this object; "" if there is none.
 char driver_stand_in[4096], nvml_stand_in[4096];
 
 void FindStandIn(const char* folder, int length, const char* file, char (&path)[4096]) {
@@ -56,7 +56,7 @@ unsigned la_version(unsigned version) {
 unsigned la_objopen(struct link_map* map, Lmid_t, uintptr_t* cookie) {
   const char* const name = NameOf(map->l_name);
   *cookie = strcmp(name, kDriverStandIn) == 0 || strcmp(name, kNvmlStandIn) == 0 ? kOfStandIn : 0;
-  return 0;  // no calls are looked at
+  return 0;  // no symbol bindings are audited
 }
 
 char* la_objsearch(const char* name, uintptr_t* cookie, unsigned) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libgpushare.so, which the preloaded objects bring into a process when it is needed.
+// Finds libgpushare.so, which the preloaded objects load into a process when it is needed.
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ void* OpenEngine() {
   char path[4096];
   if (!PathBeside("../../" PRELOAD_ENGINE, path, sizeof(path))) return nullptr;
   if (void* handle = gpushare_preload_next_dlopen(path, RTLD_NOW | RTLD_LOCAL)) return handle;
-  // In place of the driver, in a folder of the system's: where the loader finds it.
+  // If this object was installed as the driver, in a folder of the system, the loader has to find the engine.
   return gpushare_preload_next_dlopen(PRELOAD_ENGINE, RTLD_NOW | RTLD_LOCAL);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every entry point of the library (the driver, or NVML) as one jump through a slot: what is not hooked costs a
- * program that jump and nothing else, whatever its parameters are. A slot leads to the resolver until the first
- * call.
+/* Every entry point of the library (the driver, or NVML) as one jump through a slot. A call that is not hooked costs only that
+ * jump, whatever its parameters are. A slot leads to the resolver until the first call.
  *
- * The build makes preload_entries.inc of symbols.def, or nvml.def: PRELOAD_ENTRY(index, name) of each. */
+ * The build generates preload_entries.inc from symbols.def or nvml.def: PRELOAD_ENTRY(index, name) for each entry point. */
 #include "preload_sizes.inc"
 
 #if !defined(__x86_64__)
@@ -34,8 +33,8 @@
         .quad .Lfirst_call_\index
         .endm
 
-/* In: the entry point's index on the stack, above it the caller's return address. Goes on to the function
- * that gpushare_preload_resolve() names, with all that a parameter can lie in as it was. */
+/* In: the entry point's index on the stack, above it the caller's return address. Jumps to the function that
+ * gpushare_preload_resolve() returns, with all registers that can hold parameters restored. */
         .text
         .p2align 4
         .type gpushare_preload_first_call, @function

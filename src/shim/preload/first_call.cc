@@ -13,12 +13,12 @@ namespace {
 
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 pthread_once_t once = PTHREAD_ONCE_INIT;
-int setting_up = 0;  // by `who`
+int setting_up = 0;  // a thread is in SetUp(): `who`
 pthread_t who;       // valid while `setting_up`
-int did = 0;         // some thread has been through it
+int did = 0;         // some thread has completed SetUp()
 
 void AfterForkInChild() {
-  // The thread that held it is not here; what it had begun is begun anew.
+  // The thread that held the mutex does not exist in the child, which starts the set-up again.
   mutex = PTHREAD_MUTEX_INITIALIZER;
   __atomic_store_n(&setting_up, 0, __ATOMIC_RELAXED);
 }
@@ -26,7 +26,8 @@ void WatchForks() { pthread_atfork(nullptr, nullptr, &AfterForkInChild); }
 
 void SetUpAlone() {
   int cancels = PTHREAD_CANCEL_ENABLE;
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);  // the mutex would be held for ever
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE,
+                         &cancels);  // or the mutex would stay locked forever
   pthread_mutex_lock(&mutex);
   who = pthread_self();
   __atomic_store_n(&setting_up, 1, __ATOMIC_RELEASE);
@@ -46,7 +47,7 @@ bool IsSettingUp() {
 
 void DoSetUp() {
   pthread_once(&once, &WatchForks);
-  // Found, it has been done: here, or, where this object is loaded twice, in the other one.
+  // If the symbol is found, its resolver has run: in this object, or in another copy of it if it is loaded twice.
   const void* const found = dlsym(RTLD_DEFAULT, GPUSHARE_TEXT(PRELOAD_FIRST_CALL));
   if (found == nullptr || __atomic_load_n(&did, __ATOMIC_ACQUIRE) == 0) SetUpAlone();
 }
@@ -56,13 +57,13 @@ void DoSetUp() {
 extern "C" {
 
 static void Done() {}
-// Not static: clang would not find it by its name.
+// Not static, since clang then would not find the resolver by its name.
 __attribute__((visibility("hidden"))) void (*gpushare_preload_set_up())();
 void (*gpushare_preload_set_up())() {
   if (!gpushare::preload::IsSettingUp()) gpushare::preload::SetUpAlone();
   return &Done;
 }
-// Never called: looking it up is what does it.
+// Never called. Looking it up runs the resolver.
 __attribute__((visibility("default"), ifunc("gpushare_preload_set_up"))) void PRELOAD_FIRST_CALL();
 
 }  // extern "C"

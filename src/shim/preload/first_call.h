@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first call of an object's entry points, which opens the real library and brings the engine in. Once, by one thread
-// at a time; the others wait for it.
+// The first call of one of the object's entry points, which opens the real library and loads the engine. One thread at a time
+// does this; the others wait for it.
 //
-// All of that takes the loader's lock, again and again. Somebody may hold that lock and wait for us: a thread that loads
-// a library whose constructor makes the same call. So the loader's lock is taken first: what is to be done is done by the
-// resolver of an indirect function, which the C library calls within dlsym(), with its lock held. Where it holds none
-// there, it is done all the same, with our own lock alone.
+// The set-up takes the loader's lock repeatedly. Another thread may hold that lock and wait for the set-up: a thread that loads
+// a library whose constructor makes the same call. To avoid the deadlock the loader's lock is taken first: the set-up runs in
+// the resolver of an indirect function, which the C library calls within dlsym() with its lock held. If the C library holds no
+// lock there, the set-up still runs, under this object's lock alone.
 //
-// A forked child of a thread that was at it begins anew.
+// If the process forks during the set-up, the child starts it again.
 #ifndef GPUSHARE_SHIM_PRELOAD_FIRST_CALL_H_
 #define GPUSHARE_SHIM_PRELOAD_FIRST_CALL_H_
 
 namespace gpushare::preload {
 
-// What there is to do (resolve.cc, resolve_nvml.cc). Called again with every first call, also when all is done.
+// The set-up itself (resolve.cc, resolve_nvml.cc). May be called again after it has succeeded.
 void SetUp();
 
-// Whether the calling thread is in SetUp(): what it opens may call us.
+// Whether the calling thread is in SetUp(): the libraries that it opens may call the entry points.
 bool IsSettingUp();
-// Calls SetUp(). What that has written is seen after it.
+// Calls SetUp(). Its writes are visible to the caller afterwards.
 void DoSetUp();
 
 }  // namespace gpushare::preload

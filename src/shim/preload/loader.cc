@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// dlopen() and dlmopen() of programs: the driver, by whatever name, is ourselves, and NVML is the object beside us.
+// The program's dlopen() and dlmopen(): the driver, by any name, becomes this object, and NVML the object beside it.
 //
-// By the name libcuda.so.1 the loader finds us anyway, since that is our SONAME. What is left are absolute
-// paths, the unversioned name and other namespaces. (A plugin that was opened with RTLD_DEEPBIND and asks for
-// an absolute path goes past us: its dlopen() is the C library's.)
+// For the name libcuda.so.1 the loader finds this object anyway, since that is its SONAME. The hooks cover absolute paths, the
+// unversioned name and other namespaces. (A plugin that was opened with RTLD_DEEPBIND and opens an absolute path is not
+// redirected: it calls the C library's dlopen().)
 #include <pthread.h>
 #include <unistd.h>
 
@@ -15,10 +15,10 @@ extern "C" {
 DlopenFunction gpushare_preload_next_dlopen = nullptr;
 DlmopenFunction gpushare_preload_next_dlmopen = nullptr;
 
-// The file to open instead of `file`; null: that one. Called by the hooks in loader_hooks.S.
+// The file to open instead of `file`; null to open `file`. Called by the hooks in loader_hooks.S.
 __attribute__((visibility("hidden"))) const char* gpushare_preload_redirect(const char* file);
 
-// The dlopen() that our hook goes on to, for the object that stands in for NVML: it has to open the real one.
+// The dlopen() that the hook continues at. The object that replaces NVML needs it to open the real NVML.
 __attribute__((visibility("default"))) DlopenFunction gpushare_preload_real_dlopen();
 
 }  // extern "C"
@@ -40,7 +40,7 @@ void FindNvmlStandIn() {
 
 void FindNextLoader() {
   if (__atomic_load_n(&gpushare_preload_next_dlmopen, __ATOMIC_ACQUIRE) != nullptr) return;
-  // Every thread finds the same.
+  // Races are harmless: every thread finds the same function.
   gpushare_preload_next_dlopen = reinterpret_cast<DlopenFunction>(dlsym(RTLD_NEXT, "dlopen"));
   __atomic_store_n(&gpushare_preload_next_dlmopen,
                    reinterpret_cast<DlmopenFunction>(dlsym(RTLD_NEXT, "dlmopen")),

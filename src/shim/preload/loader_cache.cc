@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dynamic loader's cache (/etc/ld.so.cache), in the format of glibc 2.2 and later, which since 2.32 is the
-// only one: a header, entries that point into a table of strings. By name the loader would give us ourselves,
-// so we have to know the path.
+// Reads the dynamic loader's cache (/etc/ld.so.cache) in the format of glibc 2.2 and later, which since 2.32 is the only one:
+// a header, and entries that point into a table of strings. The path is needed because opening the library by name would
+// return this object.
 #include <stdint.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ struct Header {
 };
 struct Entry {
   int32_t flags;
-  uint32_t name, path;  // from the header's start
+  uint32_t name, path;  // offsets from the header's start
   uint32_t os_version;
   uint64_t hardware;
 };
@@ -37,7 +37,7 @@ const char* StringAt(const unsigned char* cache, size_t size, uint32_t offset) {
 void FindInLoaderCache(const unsigned char* cache, size_t size, const char* name, char* path,
                        size_t path_size) {
   path[0] = '\0';
-  // An old cache may stand in front, padded to a multiple of eight.
+  // A cache in the old format may come first, padded to a multiple of eight.
   size_t start = 0;
   struct OldHeader {
     char magic[12];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dlopen and dlmopen, before the C library's. They end in a jump to those, so that the caller's run path and
- * $ORIGIN are still looked at: the C library takes the caller from the return address. */
+/* dlopen and dlmopen, in front of the C library's. They end in a jump to those, so that the caller's run path and $ORIGIN
+ * still count: the C library finds the caller by the return address. */
         .section .note.GNU-stack,"",@progbits
 
         .text
@@ -43,7 +43,7 @@ dlmopen:
         .cfi_def_cfa_offset 8
         testq %rax, %rax
         je .Lother_file
-        /* One of each, and one engine, for all namespaces: ours are in the base namespace (LM_ID_BASE, 0). */
+        /* All namespaces share one engine and one of each preloaded object, in the base namespace (LM_ID_BASE, 0). */
         movq %rax, %rsi
         xorl %edi, %edi
 .Lother_file:

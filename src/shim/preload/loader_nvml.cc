@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the object that stands in for NVML opens the real one by: not by the dlopen() of the object that stands in for
-// the driver, which would give us ourselves.
+// The dlopen() with which the object that replaces NVML opens the real one. The one of the object that replaces the driver
+// would redirect it to this object.
 #include "shim/preload/preload.h"
 
 extern "C" {
@@ -17,7 +17,7 @@ void FindNextLoader() {
       reinterpret_cast<RealDlopen>(dlsym(RTLD_DEFAULT, "gpushare_preload_real_dlopen"));
   DlopenFunction next = ask == nullptr ? nullptr : ask();
   if (next == nullptr) next = reinterpret_cast<DlopenFunction>(dlsym(RTLD_NEXT, "dlopen"));
-  // Every thread finds the same.
+  // Races are harmless: every thread finds the same function.
   __atomic_store_n(&gpushare_preload_next_dlopen, next, __ATOMIC_RELEASE);
 }
 

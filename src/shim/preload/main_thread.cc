@@ -18,7 +18,7 @@ void Leaves(void*) {
   if (const Tell tell = __atomic_load_n(&to_be_told, __ATOMIC_SEQ_CST)) tell();
 }
 
-// By whoever loads this object: the main thread, unless a program opens it late from another one.
+// Runs on the thread that loads this object. That is the main thread unless a program opens the object later on another one.
 __attribute__((constructor)) void Expect() {
   static pthread_key_t key;
   if (getpid() == syscall(SYS_gettid) && pthread_key_create(&key, &Leaves) == 0) {

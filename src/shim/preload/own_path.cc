@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where this object lies, and what lies beside it.
+// The path of this object, and of files beside it.
 #include <stdio.h>
 #include <string.h>
 

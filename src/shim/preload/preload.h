@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The preloaded objects: what their files share. Nothing here may need libstdc++, allocate, print, or change
-// anything of the process: programs that never call the driver load them too.
+// Declarations that the files of the preloaded objects share. Nothing here may need libstdc++, allocate, print, or change
+// anything in the process: programs that never call the driver load these objects too.
 //
-// There are two, one that stands in for the driver and one for NVML, each with entry points of its own
-// (preload_sizes.inc, preload_entries.inc and preload_names.inc are other files for each).
+// There are two objects, one that replaces the driver and one that replaces NVML. Each has its own entry points, and so its own
+// preload_sizes.inc, preload_entries.inc and preload_names.inc.
 #ifndef GPUSHARE_SHIM_PRELOAD_PRELOAD_H_
 #define GPUSHARE_SHIM_PRELOAD_PRELOAD_H_
 
@@ -15,12 +15,13 @@
 
 extern "C" {
 
-// What each entry point jumps to (entry_points.S).
+// The function that each entry point jumps to (entry_points.S).
 __attribute__((visibility("hidden"))) extern void* gpushare_preload_slots[PRELOAD_ENTRY_COUNT];
-// What to go on to from the entry point at `index`, whose slot leads here (resolve.cc, resolve_nvml.cc).
+// Returns the function to continue at for the entry point at `index`, whose slot still leads here (resolve.cc,
+// resolve_nvml.cc).
 __attribute__((visibility("hidden"))) void* gpushare_preload_resolve(size_t index);
 
-// The C library's own, or of whoever is preloaded behind us.
+// The C library's functions, or those of an object that is preloaded after this one.
 using DlopenFunction = void* (*)(const char*, int);
 using DlmopenFunction = void* (*)(Lmid_t, const char*, int);
 __attribute__((visibility("hidden"))) extern DlopenFunction gpushare_preload_next_dlopen;
@@ -30,27 +31,27 @@ __attribute__((visibility("hidden"))) extern DlmopenFunction gpushare_preload_ne
 
 namespace gpushare::preload {
 
-// Finds what is opened by, past our own hooks. Any thread, any time.
+// Finds the functions that open libraries, past our own hooks. Any thread may call it at any time.
 void FindNextLoader();
 
 // This object's own file, as the loader knows it.
 const char* OwnPath();
-// The path of a file in this object's folder. False: it has none, or the path is too long.
+// The path of a file in this object's folder. False if the object's path has no folder or the result is too long.
 bool PathBeside(const char* file, char* path, size_t size);
 bool Join(char* path, size_t size, const char* folder, size_t length, const char* file);
 
-// Opens a library by a path. Null: it is not there, or it is this object or another copy of it.
+// Opens a library by its path. Null if it does not exist, or is this object or another copy of it.
 void* OpenAt(const char* path);
-// Opens the first `library` of LD_LIBRARY_PATH, the loader's cache and the usual folders. By name the loader
-// gives us ourselves. `path` gets what it was opened by.
+// Opens the first `library` in LD_LIBRARY_PATH, the loader's cache and the usual folders. Opening by name would return this
+// object. `path` receives the path that was opened.
 void* OpenOfSystem(const char* library, char* path, size_t size);
 // Opens the real driver: GPUSHARE_DRIVER ("sim": the simulated GPU, beside this object or at
-// GPUSHARE_SIM_DRIVER), else the system's. Null: there is none.
+// GPUSHARE_SIM_DRIVER), else the system's. Null if there is none.
 void* OpenRealDriver(char* path, size_t size);
-// Opens the real NVML: GPUSHARE_NVML, else that beside the driver that GPUSHARE_DRIVER asks for, else the system's.
+// Opens the real NVML: GPUSHARE_NVML, else the one beside the driver that GPUSHARE_DRIVER names, else the system's.
 void* OpenRealNvml(char* path, size_t size);
 
-// Where the loader's cache says that `name` is; "" when it does not. Reads untrusted bytes.
+// The path that the loader's cache has for `name`; "" if none. The cache's bytes are not trusted.
 void FindInLoaderCache(const unsigned char* cache, size_t size, const char* name, char* path,
                        size_t path_size);
 
@@ -61,11 +62,11 @@ struct EntryPoint {
 };
 extern const EntryPoint kEntryPoints[PRELOAD_ENTRY_COUNT];
 void SetSlot(size_t index, void* function);
-// The place of a name in kEntryPoints; PRELOAD_ENTRY_COUNT: it has none.
+// The index of a name in kEntryPoints; PRELOAD_ENTRY_COUNT if it is not there.
 size_t FindEntryPoint(const char* name);
 
-// The function of libgpushare.so called `name`: of the program's own when it has one, else of that beside us.
-// Null: there is none.
+// The function of libgpushare.so called `name`: from the copy that the program has loaded, else from the one beside this object.
+// Null if there is none.
 void* FindInEngine(const char* name);
 
 // Whether GPUSHARE_DISABLE takes gpushare out of this process.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the real libraries are. Opened by absolute path: by name the loader gives us ourselves.
+// Finds the real libraries and opens them by absolute path. By name the loader would return this object.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ constexpr const char* kFolders[] = {
     "/run/opengl-driver/lib",  // NixOS
 };
 
-// Not us, be it by another link.
+// Whether the file is not this object, not even by another link.
 bool IsOther(const char* path) {
   struct stat other, own;
   if (stat(path, &other) != 0 || !S_ISREG(other.st_mode)) return false;
@@ -33,7 +33,7 @@ bool IsOther(const char* path) {
          own.st_ino != other.st_ino;
 }
 
-// The variable's value; null: not set, or empty.
+// The variable's value; null if it is not set or empty.
 const char* Asked(const char* variable) {
   const char* value = getenv(variable);
   return value != nullptr && *value != '\0' ? value : nullptr;
@@ -44,7 +44,7 @@ void* OpenAsAsked(const char* asked, char* path, size_t size) {
   return written > 0 && static_cast<size_t>(written) < size ? OpenAt(path) : nullptr;
 }
 
-// In the folder of the file at `beside`.
+// Opens the library in the folder of the file `beside`.
 void* OpenInFolderOf(const char* beside, const char* library, char* path, size_t size) {
   const char* slash = strrchr(beside, '/');
   if (slash == nullptr || !Join(path, size, beside, static_cast<size_t>(slash - beside), library)) {
@@ -82,7 +82,7 @@ void* OpenFromCache(const char* library, char* path, size_t size) {
   return handle;
 }
 
-// <prefix>/lib/gpushare/preload/libgpushare_preload.so has it in <prefix>/lib/gpushare/sim.
+// For <prefix>/lib/gpushare/preload/libgpushare_preload.so the simulated library is in <prefix>/lib/gpushare/sim.
 void* OpenSimulated(const char* library, char* path, size_t size) {
   char relative[64];
   snprintf(relative, sizeof(relative), "../sim/%s", library);
@@ -130,7 +130,7 @@ void* OpenRealNvml(char* path, size_t size) {
   const char* driver = Asked("GPUSHARE_DRIVER");
   if (driver != nullptr && strcmp(driver, "sim") == 0) {
     const char* simulated = Asked("GPUSHARE_SIM_DRIVER");
-    // Another's GPUs than the simulated ones would be no answer.
+    // The system's NVML would report other GPUs than the simulated ones.
     return simulated != nullptr ? OpenInFolderOf(simulated, kNvml, path, size)
                                 : OpenSimulated(kNvml, path, size);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where there is no share, or no driver, programs that ask for entry points by cuGetProcAddress still find those that
-// tell them so.
+// Without a share or a driver, programs that look up entry points by cuGetProcAddress still find entry points that return the
+// error.
 #include "shim/preload/refused.h"
 
 #include <dlfcn.h>
@@ -12,14 +12,14 @@
 namespace gpushare::preload {
 namespace {
 
-// CUresults, which need no header.
+// Values of CUresult, defined here so that no CUDA header is needed.
 constexpr int kInvalidValue = 1;
 constexpr int kNotFound = 500;
 
 constexpr int kFound = 0, kNoSuchSymbol = 1;  // CUdriverProcAddressQueryResult
 using GetProcAddress = int (*)(const char*, void**, int, uint64_t, int*);
 
-// Our own entry point, which asks for a share again when it is called.
+// This object's own entry point, which asks for a share again when it is called.
 void* OwnEntryPoint(size_t index) {
   FindNextLoader();
   if (gpushare_preload_next_dlopen == nullptr) return nullptr;
@@ -47,7 +47,7 @@ int GetProcAddressOfRefused(const char* name, void** function, int version, uint
     if (!PassesRefused(kEntryPoints[i])) *function = OwnEntryPoint(i);
     return result;
   }
-  // One that the driver does not give to those who look it up by name.
+  // A function that the driver does not export by name.
   if (OnlyChangesContexts(name)) {
     ContextsChangeUnseen();
     return result;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program is told that has no share, or no driver (refused.cc), and what that needs of resolve.cc.
+// Answers to a program that has no share, or no driver (refused.cc), and the parts of resolve.cc that this needs.
 #ifndef GPUSHARE_SHIM_PRELOAD_REFUSED_H_
 #define GPUSHARE_SHIM_PRELOAD_REFUSED_H_
 
@@ -9,17 +9,17 @@
 
 namespace gpushare::preload {
 
-// The real driver's handle; null: there is none.
+// The real driver's handle; null if there is none.
 void* Driver();
-// The real driver's function, or what it answers of names that it does not know.
+// The real driver's function, or one that answers like the driver for a name that it does not know.
 void* RealEntryPoint(size_t index);
-// What an entry point answers that cannot be let through: the CUresult of having tried to get a share.
+// Stands for an entry point that cannot be let through: returns the CUresult of the failed attempt to get a share.
 int Refuse();
 
-// Whether it is the driver's own without a share too.
+// Whether the entry point stays the driver's own even without a share.
 bool PassesRefused(const EntryPoint& entry);
-// In place of cuGetProcAddress and cuGetProcAddress_v2, what finds the entry points that answer an error; null
-// for all other names.
+// The replacement for cuGetProcAddress or cuGetProcAddress_v2 that finds the entry points that return an error; null for all
+// other names.
 void* TellerOfRefused(const char* name);
 
 }  // namespace gpushare::preload

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first call of the driver: opens the real one, attaches the engine, and fills the slots.
+// The first call of the driver: opens the real driver, attaches the engine, and fills the slots.
 //
-// Until all is in place every slot leads here, but for those that tell of the driver itself. The thread that attaches gets
-// the real function meanwhile, since what it opens may call the driver (unseen.h); the others wait for it (first_call.h).
-// After that nobody comes here again.
+// Until that is done every slot leads here. The attaching thread gets the real functions meanwhile, since the libraries that it
+// opens may call the driver (unseen.h). The other threads wait for it (first_call.h), except in calls that only ask about the
+// driver itself. Afterwards no slot leads here.
 //
-// What cannot be limited is not let through: where the engine cannot be had, the entry points that it would
-// have hooked answer an error. GPUSHARE_DISABLE=1 is the switch that takes gpushare out of a process.
+// Calls that cannot be limited are not let through: without the engine, the entry points that it would have hooked return an
+// error. GPUSHARE_DISABLE=1 takes gpushare out of a process.
 #include <stdint.h>
 #include <string.h>
 
@@ -18,10 +18,10 @@
 
 extern "C" {
 
-// Says that this is not the driver but gpushare in its place.
+// Shows that this object is gpushare's and not the driver.
 __attribute__((visibility("default"))) unsigned gpushare_preload_version();
-// The real driver's handle and path; null before the first call of it, and where there is none. For a
-// libgpushare.so that the program opens: by name it would get us.
+// The real driver's handle and path; null before its first call, and if there is no driver. For a libgpushare.so that the
+// program opens, which would get this object by name.
 __attribute__((visibility("default"))) void* gpushare_preload_driver(const char** path);
 
 }  // extern "C"
@@ -29,7 +29,7 @@ __attribute__((visibility("default"))) void* gpushare_preload_driver(const char*
 namespace gpushare::preload {
 namespace {
 
-// CUresults, which need no header.
+// Values of CUresult, defined here so that no CUDA header is needed.
 constexpr int kNoDevice = 100;
 constexpr int kNotFound = 500;
 constexpr int kSystemNotReady = 802;
@@ -44,14 +44,14 @@ void* driver = nullptr;
 char driver_path[4096];
 bool looked_for_driver = false;
 int in_place = 0;      // no slot leads here any more
-int wants_engine = 0;  // somebody has called what needs a tenant
+int wants_engine = 0;  // a function was called that needs a tenant
 
 void FindReal() {
   if (looked_for_driver) return;
   __atomic_store_n(&driver, OpenRealDriver(driver_path, sizeof(driver_path)), __ATOMIC_RELEASE);
   for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) {
     void* found = driver == nullptr ? nullptr : dlsym(driver, kEntryPoints[i].name);
-    // The driver is older than the name: what it says of names that it does not know.
+    // If the driver is older than the name, answer as it does for an unknown name.
     if (found == nullptr) {
       found = reinterpret_cast<void*>(driver == nullptr ? &Answer<kNoDevice> : &Answer<kNotFound>);
     }
@@ -60,7 +60,7 @@ void FindReal() {
   looked_for_driver = true;
 }
 
-// The CUresult of having tried.
+// Attaches the engine and returns its CUresult.
 int Attach() {
   auto* attach =
       reinterpret_cast<decltype(&gpushare_shim_attach)>(FindInEngine("gpushare_shim_attach"));
@@ -88,8 +88,8 @@ int Attach() {
 
 int refusal = kSystemNotReady;
 
-// What a driver answers that was never initialised: a program that asks for its version alone, itself or through NVML,
-// may fork afterwards, or be a monitor that is to stay without a context.
+// Functions that the driver answers without being initialised. A program that only asks for the version, itself or through
+// NVML, may fork afterwards, or be a monitoring program that has to stay without a context.
 bool NeedsNoTenant(const char* name) {
   return strcmp(name, "cuDriverGetVersion") == 0 || strcmp(name, "cuGetErrorName") == 0 ||
          strcmp(name, "cuGetErrorString") == 0;
@@ -112,7 +112,7 @@ void SetUp() {
     }
     __atomic_store_n(&in_place, 1, __ATOMIC_RELEASE);
   } else if (__atomic_load_n(&wants_engine, __ATOMIC_RELAXED) != 0) {
-    // The next call tries again: what is in the way (a driver not ready) may be gone by then.
+    // On failure the next call tries again: the cause, such as a driver that is not ready, may be gone by then.
     const int result = Attach();
     if (result != 0) __atomic_store_n(&refusal, result, __ATOMIC_RELAXED);
   }

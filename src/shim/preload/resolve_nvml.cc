@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first calls of NVML: the first of all opens the real one, and the first of what has to be answered for the share
-// brings libgpushare.so in. Nothing here calls the driver: a monitor stays without a context.
+// The first calls of NVML: the very first opens the real NVML, and the first one that has to be answered for the share loads
+// libgpushare.so. Nothing here calls the driver, so a monitoring program stays without a context.
 //
-// What gpushare has no answer for is not let through, as with the driver: it would be another's. GPUSHARE_DISABLE=1 is
-// the switch that takes gpushare out of a process.
+// As with the driver, a hooked call is not let through without the engine: it would show other tenants' values.
+// GPUSHARE_DISABLE=1 takes gpushare out of a process.
 #include "shim/preload/first_call.h"
 #include "shim/preload/preload.h"
 
 extern "C" {
 
-// Says that this is not NVML but gpushare in its place.
+// Shows that this object is gpushare's and not NVML.
 __attribute__((visibility("default"))) unsigned gpushare_preload_nvml_version();
-// What the real one was opened by; "" before its first call, and where there is none.
+// The path of the real NVML; "" before its first call, and if there is none.
 __attribute__((visibility("default"))) const char* gpushare_preload_nvml_path();
 
 }  // extern "C"
@@ -19,7 +19,7 @@ __attribute__((visibility("default"))) const char* gpushare_preload_nvml_path();
 namespace gpushare::preload {
 namespace {
 
-// nvmlReturn_t's, which need no header.
+// Values of nvmlReturn_t, defined here so that no NVML header is needed.
 constexpr int kLibraryNotFound = 12;
 constexpr int kFunctionNotFound = 13;
 constexpr int kUnknown = 999;
@@ -29,7 +29,7 @@ int Answer() {
   return kResult;
 }
 
-// The one that answers no code.
+// Replaces the only entry point that does not return an nvmlReturn_t.
 const char* ErrorString(int) { return "NVML is not here"; }
 
 void* real[PRELOAD_ENTRY_COUNT];
@@ -38,7 +38,7 @@ char nvml_path[4096];
 bool looked_for_nvml = false;
 bool resolved[PRELOAD_ENTRY_COUNT];  // the slot does not lead here any more
 bool attached = false;
-int wants_engine = 0;  // somebody has called what has to be answered for the share
+int wants_engine = 0;  // a function was called that has to be answered for the share
 
 void Resolved(size_t index, void* function) {
   SetSlot(index, function);
@@ -68,7 +68,7 @@ void FindReal() {
   looked_for_nvml = true;
 }
 
-// Sets the slots of what is hooked. Where the engine is not to be had, the next call tries again.
+// Sets the slots of the hooked entry points. Without the engine, the next call tries again.
 void Attach() {
   auto* attach = reinterpret_cast<decltype(&gpushare_shim_attach_nvml)>(
       FindInEngine("gpushare_shim_attach_nvml"));

@@ -24,7 +24,7 @@ int WatchedExportTable(const void** table, const void* id) {
   return result;
 }
 
-// Whoever gets one function past its hook will get others so.
+// Code that obtained one function past its hook will obtain others the same way.
 int Noted(int result, const char* name, void* const* function) {
   if (result != 0 || name == nullptr || function == nullptr || *function == nullptr) return result;
   const size_t at = FindAnyVersion(name);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether somebody has got a function of the driver by which contexts change past the hooks, before these were there. The
-// engine keeps nothing of which context is current then (driver/current_context.h).
+// Detects code that obtained driver functions which change contexts past the hooks, before the hooks were in place. The engine
+// does not cache the current context then (driver/current_context.h).
 //
-// While the engine is brought in, cuInit runs what CUDA_INJECTION64_PATH names, on the thread that made the first call. It
-// gets the driver's own functions. Those that it calls by our entry points lead to the hooks afterwards; what
-// cuGetProcAddress has given it, and the driver's private tables, it has for good. So these two are watched, then and where a
-// share is refused: the next call may get one.
+// While the engine is loaded, cuInit runs the library that CUDA_INJECTION64_PATH names, on the thread that made the first call.
+// That library gets the driver's own functions. Our entry points lead it to the hooks later, but it keeps the function pointers
+// from cuGetProcAddress and the driver's private tables. So these two are watched, during the attach and while a share is
+// refused: a later call may get one.
 #ifndef GPUSHARE_SHIM_PRELOAD_UNSEEN_H_
 #define GPUSHARE_SHIM_PRELOAD_UNSEEN_H_
 
@@ -15,20 +15,20 @@
 
 namespace gpushare::preload {
 
-// Not 0 from when somebody has, for as long as the process.
+// Becomes 1 when that has happened, and stays 1.
 extern int contexts_unseen;
 void ContextsChangeUnseen();
 
-// What to give in place of the driver's own function at `index` while there are no hooks: that, or what watches it.
+// The function to use for the entry point at `index` while there are no hooks: the driver's own, or one that watches it.
 void* Watched(size_t index);
-// The same for a program whose share was refused, of what limits nothing; null: it does.
+// The same for a program whose share was refused. Null if the entry point has to be refused.
 void* WatchedOfRefused(size_t index);
 
-// Whether all that is called so, of whatever version, changes the current context and limits nothing; also
-// cuGetExportTable.
+// Whether `name`, at any version, only changes the current context and is not limited otherwise. True for cuGetExportTable
+// too.
 bool OnlyChangesContexts(const char* name);
 
-// The entry point of that name, of whatever version; PRELOAD_ENTRY_COUNT: there is none.
+// The entry point of that name at any version; PRELOAD_ENTRY_COUNT if there is none.
 size_t FindAnyVersion(const char* name);
 
 }  // namespace gpushare::preload

@@ -15,11 +15,11 @@
 namespace gpushare::shim::recording {
 namespace {
 
-// What a record is at most long, many times; as long as CUPTI asks them to be aligned.
+// A buffer holds many records. CUPTI requires this alignment.
 constexpr size_t kBufferBytes = size_t{1} << 20, kAlignment = 8;
 constexpr uint32_t kFlushForced = 1;
 
-// What CUPTI has brought; its callbacks have no parameter of ours.
+// The records that CUPTI has delivered. Global, because its callbacks have no user parameter.
 struct Brought {
   base::Mutex mutex;
   std::vector<Cupti::Kernel> kernels ABSL_GUARDED_BY(mutex);
@@ -50,7 +50,7 @@ Cupti::Kernel KernelOf(const CuptiKernel& record) {
   kernel.threads = static_cast<uint32_t>(std::min<uint64_t>(size(record.block), 1 << 16));
   kernel.dynamic_shared = static_cast<uint32_t>(std::max(record.dynamic_shared, 0));
   kernel.start = Nanos(static_cast<int64_t>(record.start));
-  // Of what it had no memory to time there are zeroes.
+  // CUPTI reports zeroes for a kernel that it had no memory to time.
   kernel.took = record.start == 0 || record.end < record.start
                     ? Nanos(-1)
                     : Nanos(static_cast<int64_t>(record.end - record.start));
@@ -74,7 +74,7 @@ void TakeBuffer(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t 
   std::free(buffer);
 }
 
-// As it is called where: the newest that the driver is new enough for comes first.
+// The paths to try, the newest version that the driver supports first.
 std::vector<std::string> Places(int driver_version) {
   if (const auto given = base::GetEnv("GPUSHARE_CUPTI"); given.has_value()) return {*given};
   std::vector<std::string> places;
@@ -115,7 +115,7 @@ std::unique_ptr<Cupti> Cupti::Open(const driver::Driver& driver, std::string* wh
     *why = "there is no CUPTI (libcupti.so.12 or newer; GPUSHARE_CUPTI names its file)";
     return nullptr;
   }
-  // NVIDIA's asks the driver for what only the real one has.
+  // NVIDIA's CUPTI needs driver interfaces that the simulated GPU lacks.
   if (driver.simulated() && dlsym(library, "gpushare_cupti_of_simulated_gpu") == nullptr) {
     *why = "this CUPTI knows no simulated GPU";
     return nullptr;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's profiling interface, where it is installed: what each kernel took, by the device itself, those of graphs as well.
+// NVIDIA's profiling interface, if installed: how long the device says that each kernel took, including kernels of graphs.
 //
 //   std::string why;
-//   std::unique_ptr<Cupti> cupti = Cupti::Open(driver, &why);     // null: `why`
+//   std::unique_ptr<Cupti> cupti = Cupti::Open(driver, &why);     // on failure null; `why` explains
 //   if (cupti->Start(&why)) ... launches ...
-//   for (const Cupti::Kernel& kernel : cupti->Take()) ...         // those that have ended, in the order of their begins
+//   for (const Cupti::Kernel& kernel : cupti->Take()) ...         // the kernels that have ended, in the order they began
 //   cupti->Stop();
 //
-// Nothing of it is needed to build: of a kernel's record the begin is read, which has been the same since CUDA 9.
+// The build does not need CUPTI: only the first part of a kernel's record is read, which has not changed since CUDA 9.
 //
-// Threading: one thread at a time; CUPTI's own threads bring what it has.
+// Threading: one thread at a time. CUPTI's own threads deliver the records.
 #ifndef GPUSHARE_SHIM_RECORD_CUPTI_H_
 #define GPUSHARE_SHIM_RECORD_CUPTI_H_
 
@@ -24,7 +24,7 @@
 
 namespace gpushare::shim::recording {
 
-// CUpti_ActivityKernel4 to CUpti_ActivityKernel10, as far as they are the same (tests/unit/shim/cupti_test.cc).
+// The common first part of CUpti_ActivityKernel4 to CUpti_ActivityKernel10 (tests/unit/shim/cupti_test.cc).
 struct __attribute__((packed, aligned(8))) CuptiKernel {
   static constexpr uint32_t kAlone = 3, kConcurrent = 10;  // kinds of records
   uint32_t kind;
@@ -47,20 +47,21 @@ class Cupti {
     std::string name;
     uint64_t blocks = 0;
     uint32_t threads = 0, dynamic_shared = 0;  // of a block
-    Nanos start{0}, took{0};                   // none: `took` below 0
+    Nanos start{0}, took{0};                   // `took` is negative if unknown
   };
 
-  // Of GPUSHARE_CUPTI, else as the loader finds it and where toolkits are. One for each process.
+  // Opens the file that GPUSHARE_CUPTI names, else searches as the loader does and in the folders of toolkits. At most one for
+  // each process.
   static std::unique_ptr<Cupti> Open(const driver::Driver& driver, std::string* why);
   ~Cupti();
   Cupti(const Cupti&) = delete;
   Cupti& operator=(const Cupti&) = delete;
 
-  // False: somebody else has it, a profiler for instance, or it may not be used here.
+  // False if another user, for instance a profiler, holds CUPTI, or if using it is not permitted.
   bool Start(std::string* why);
   void Stop();
   std::vector<Kernel> Take();
-  // Kernels that it had no room for, since it was asked last.
+  // The number of kernels that CUPTI dropped for lack of room since the last call.
   uint64_t TakeDropped();
 
  private:

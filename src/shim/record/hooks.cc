@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process that is recorded is seen to do: its launches, what its functions are called, which graphs it makes, and which
-// contexts end. Everything is passed on as it is.
+// The hooks for a process that is recorded: its launches, the names of its functions, the graphs that it instantiates, and the
+// ends of contexts. All calls are passed on unchanged.
 #include <type_traits>
 
 #include "shim/gated.h"
@@ -11,7 +11,7 @@ namespace gpushare::shim {
 namespace recording {
 namespace {
 
-// `record(recorder, call)`, or `call()` where nothing is recorded.
+// Runs `record(recorder, call)`, or `call()` if nothing is recorded.
 template <typename Call, typename With>
 CUresult Recorded(const Call& call, const With& record) {
   Recorder* const recorder = Recorder::Find();
@@ -79,7 +79,7 @@ CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
   });
 }
 
-// Of before CUDA 4: the block's shape is the function's state.
+// Launches of before CUDA 4, where the block's shape is part of the function's state.
 template <typename Call>
 CUresult LaunchOfOld(CUfunction function, int width, int height, CUstream stream,
                      const Call& call) {

@@ -13,7 +13,7 @@ namespace {
 
 using driver::Result;
 
-// One thread looks at the device's clock. The line before the entry is for the simulated GPU.
+// One thread reads the device's clock until the time has passed. The line before the entry is for the simulated GPU.
 constexpr char kWaitModule[] = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -33,10 +33,10 @@ SPIN:
 }
 )";
 
-// Long beside a step of the device's clock, short beside what a noisy device adds to it.
+// Long compared to a step of the device's clock, short compared to the noise of a busy device.
 constexpr Nanos kKnown = Micros(10);
 constexpr size_t kTries = 31;
-// Of which the host was too slow.
+// The number of tries for which the host may be too slow.
 constexpr size_t kMostInVain = 100;
 
 }  // namespace
@@ -57,7 +57,7 @@ Kit::~Kit() {
 bool Kit::Prepare() {
   const Within within(driver_, context_);
   if (!within) return false;
-  // Where it does not take our code, kernels are measured without.
+  // If the device does not accept the module, kernels are measured without the waiting kernel.
   if (driver_.LoadModule(&module_, kWaitModule) != Result::kSuccess) {
     module_ = nullptr;
   } else if (driver_.GetFunction(&wait_, module_, "gpushare_wait") != Result::kSuccess) {
@@ -69,7 +69,7 @@ bool Kit::Prepare() {
   std::vector<Nanos> biases;
   Nanos measured{0};
   bool late = false;
-  // The first is slow where code is loaded late.
+  // The first try is slow if the driver loads code lazily, so it does not count.
   bool well = Try(stream, &measured, &late);
   for (size_t in_vain = 0; well && biases.size() < kTries && in_vain < kMostInVain;) {
     well = Try(stream, &measured, &late);

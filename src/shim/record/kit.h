@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the measurement of kernels needs in one context: timing events, and a kernel that does nothing for a while.
+// The tools that measuring kernels needs in one context: timing events, and a kernel that only waits.
 //
-// A kernel is measured between two events on its stream. On a stream that has nothing to do, the first would be stamped long
-// before the host has launched the kernel; so all of it stands behind a short kernel of ours, which keeps the
-// stream until the host is done:
+// A kernel is measured between two events on its stream. On an idle stream the first event would be stamped long before the
+// host has launched the kernel. So the events and the kernel are queued behind a short waiting kernel, which keeps the stream
+// busy until the host is done:
 //
 //   kit.Delay(stream, pace.delay());          // the device waits
 //   kit.Stamp(&begin, stream); launch(); kit.Stamp(&end, stream);
-//   ...                                       // when `end` has come
+//   ...                                       // when `end` has been reached
 //   Nanos took = kit.Between(begin, end);
 //
-// What two events and the begin of a kernel take themselves is measured with a kernel that looks at the device's own clock
-// until a known time has passed, and taken off.
+// The overhead of two events and a kernel's start is measured with a kernel that reads the device's own clock until a known
+// time has passed. It is subtracted.
 //
 // Threading: one thread at a time. The context need not be current.
 #ifndef GPUSHARE_SHIM_RECORD_KIT_H_
@@ -26,14 +26,14 @@
 
 namespace gpushare::shim::recording {
 
-// For how long a stream is to be kept while the host launches: learnt from how long that takes it.
+// How long the waiting kernel has to keep a stream busy, learnt from how long the host takes to launch.
 class HostPace {
  public:
   Nanos delay() const { return delay_; }
-  // It took so long. True: longer than the stream was kept.
+  // Records how long the host took. Returns true if that was longer than delay().
   bool Took(Nanos time) {
     const bool late = time > delay_;
-    // Towards twice that: at once where it is too short, slowly where it is too long.
+    // Move the delay towards twice that time: at once if it is too short, slowly if it is too long.
     delay_ = std::clamp(std::max(2 * time, delay_ - delay_ / 64), kLeast, kMost);
     return late;
   }
@@ -45,20 +45,20 @@ class HostPace {
 
 class Kit {
  public:
-  // Null: the driver refuses what it takes. Waits for the device. `pace` is that of all contexts, and outlives it.
-  // `waits`: with the kernel.
+  // Null if the driver refuses something that it needs. Waits for the device. `pace` is shared by all contexts and must outlive
+  // the kit. `waits` says whether to load the waiting kernel.
   static std::unique_ptr<Kit> Make(const driver::Driver& driver, driver::Context context,
                                    HostPace& pace, bool waits);
   ~Kit();
   Kit(const Kit&) = delete;
   Kit& operator=(const Kit&) = delete;
 
-  // False: the driver takes no such kernel there, and nothing keeps the stream.
+  // Keeps the stream busy for `time`. False if the driver does not accept the waiting kernel.
   bool Delay(driver::Stream stream, Nanos time);
-  // A new event on the stream. Null: the driver refuses.
+  // Records a new event on the stream. Null if the driver refuses.
   driver::Event Stamp(driver::Stream stream);
   void GiveBack(driver::Event event) { free_.push_back(event); }
-  // Less what measuring takes. `known` false: the driver does not say.
+  // The time between two events, less the measuring overhead. `known` is false if the driver does not tell.
   Nanos Between(driver::Event begin, driver::Event end, bool* known);
   Nanos bias() const { return bias_; }
   driver::Context context() const { return context_; }
@@ -67,7 +67,7 @@ class Kit {
   Kit(const driver::Driver& driver, driver::Context context, HostPace& pace)
       : driver_(driver), context_(context), pace_(pace) {}
   bool Prepare();
-  // Measures a kernel of a known length on `stream`. False: it cannot be done.
+  // Measures a kernel of a known length on `stream`. False if that fails.
   bool Try(driver::Stream stream, Nanos* measured, bool* late);
   driver::Event Take();
 
@@ -80,7 +80,7 @@ class Kit {
   std::vector<driver::Event> free_;
 };
 
-// Makes a context current while it lives.
+// Makes a context current during its own lifetime.
 class Within {
  public:
   Within(const driver::Driver& driver, driver::Context context)

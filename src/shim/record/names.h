@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What functions are called. A program finds most of its functions by name, which is kept as it was asked for; of the others
-// the driver says it, where it is new enough.
+// The names of functions. A program looks up most of its functions by name, and that name is remembered. For other functions
+// the driver is asked, if it is new enough.
 //
 // Threading: thread-safe. No lock is held across a call of the driver.
 #ifndef GPUSHARE_SHIM_RECORD_NAMES_H_
@@ -19,12 +19,13 @@ namespace gpushare::shim::recording {
 
 class Names {
  public:
-  // CUfunctions and CUkernels: a launch takes both. A handle comes back for another when its module was unloaded.
+  // `handle` is a CUfunction or a CUkernel: a launch takes either. After its module is unloaded, the handle may be reused for
+  // another function.
   void Put(const void* handle, std::string name) {
     const base::MutexLock lock(&mutex_);
     names_[handle] = std::move(name);
   }
-  // Another handle of a function that may be known.
+  // Gives `handle` the name of `known`, another handle of the same function, if that has one.
   void PutAlike(const void* handle, const void* known) {
     const base::MutexLock lock(&mutex_);
     const auto at = names_.find(known);
@@ -35,7 +36,7 @@ class Names {
       names_[handle] = std::move(name);
     }
   }
-  // "": the driver is too old to say.
+  // "" if the name is not known and the driver is too old to tell.
   std::string Find(CUfunction function);
 
  private:

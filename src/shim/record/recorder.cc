@@ -24,11 +24,11 @@ using driver::Result;
 
 constexpr Nanos kPatience = Seconds(2);
 constexpr int kGiveUp = 3;
-// More are under way: the oldest is waited for no longer.
+// If more launches are pending, the oldest is no longer waited for.
 constexpr size_t kMostPending = 4096;
-// So many launches are lost at most where the process is killed.
+// How often CUPTI's records are written to the journal. At most this many launches are lost if the process is killed.
 constexpr uint32_t kTakeEvery = 64;
-// For so long the processor is not given away while a kernel runs.
+// How long a waiting thread spins before it yields the processor.
 constexpr Nanos kSpin = Millis(1);
 
 void Count(std::atomic<uint64_t>& counter) { counter.fetch_add(1, std::memory_order_relaxed); }
@@ -47,7 +47,7 @@ absl::Status Recorder::Attach(const gpushare_shim_driver& driver) {
   made.store(recorder, std::memory_order_release);
   working.store(recorder, std::memory_order_release);
   pthread_atfork(nullptr, nullptr, [] { working.store(nullptr, std::memory_order_relaxed); });
-  // Before the driver's own, which was there first.
+  // Exit handlers run in reverse order, so this one runs before the driver's, which was registered first.
   std::atexit([] {
     if (Recorder* const last = Find()) last->Stop();
   });
@@ -94,7 +94,8 @@ CUresult Recorder::Record(CUstream stream, absl::FunctionRef<Command()> describe
     return result;
   }
   if (Skips()) return launch();
-  // Asked before anything waits on the stream: it may load the function's code, for which the driver may wait for the device.
+  // Describe the launch before anything is queued on the stream: this may load the function's code, and for that the driver may
+  // wait for the device.
   const Command command = describe();
   return Measure(stream, command, launch);
 }
@@ -111,7 +112,7 @@ bool Recorder::Skips() {
 
 bool Recorder::Captures(CUstream stream) {
   driver::Driver::Capture capture = driver::Driver::Capture::kNone;
-  // Of the legacy stream the driver does not say it while another captures: what is launched there is refused.
+  // The driver does not tell for the legacy stream while another stream captures. A launch there is refused then.
   return driver_->StreamCapture(stream, &capture) != Result::kSuccess ||
          capture != driver::Driver::Capture::kNone;
 }
@@ -178,11 +179,11 @@ void Recorder::Begin() {
   why.copy(page.note, sizeof(page.note) - 1);
   page.how.store(cupti_ != nullptr ? gpushare::record::How::kCupti : gpushare::record::How::kEvents,
                  std::memory_order_relaxed);
-  // It was asked for CUPTI and nothing else.
+  // The user asked for CUPTI only, so there is nothing to fall back to.
   if (cupti_ == nullptr && how == gpushare::record::How::kCupti) journal_->End();
 }
 
-// The device is idle before and after, as by events; what the kernel took is CUPTI's to say.
+// As with events, waits for an idle device before and after. The kernel's time comes from CUPTI.
 CUresult Recorder::MeasureByCupti(CUstream stream, Launch launch) {
   const Time before = driver_->clock().Now();
   Kit* kit = nullptr;
@@ -233,7 +234,7 @@ void Recorder::TakeFromCupti() {
   page.unmeasured.fetch_add(cupti_->TakeDropped(), std::memory_order_relaxed);
 }
 
-// ---- What has ended ----
+// ---- Launches that have ended ----
 
 bool Recorder::Drain() {
   gpushare::record::Page& page = journal_->page();
@@ -296,7 +297,7 @@ void Recorder::Stop() {
   if (cupti_ != nullptr && journal_->recording()) TakeFromCupti();
 }
 
-// ---- Where, and how wide ----
+// ---- The context and the width of a launch ----
 
 Kit* Recorder::KitOf(CUstream stream) {
   CUcontext context = nullptr;
@@ -358,7 +359,7 @@ void Recorder::AddKernelsOf(CUgraph graph, Exec* exec) {
         CUDA_SUCCESS) {
       continue;
     }
-    // By function, or by the kernel of a library, which the occupancy takes as well.
+    // A node has a function or a library's kernel. The occupancy call accepts either.
     const auto function =
         kernel.func != nullptr ? kernel.func : reinterpret_cast<CUfunction>(kernel.kern);
     exec->sms =
@@ -383,7 +384,7 @@ void Recorder::ContextsEnd() {
   const base::ClockLock turn(driver_->clock(), turn_);
   const books::Relaxed relaxed(driver_->table());
   Await(driver_->clock().Now() + kPatience);
-  // What has not ended by now nobody will hear of.
+  // Launches that have not ended by now are never measured.
   journal_->page().unmeasured.fetch_add(pending_.size(), std::memory_order_relaxed);
   pending_.clear();
   kits_.clear();

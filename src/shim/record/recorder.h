@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records the kernels of a process that `gpushare bench record` runs (docs/recording.md): each launch is let go as it is,
-// measured by CUPTI (cupti.h) or by events on its stream (kit.h), and written down (record/journal.h).
+// Records the kernels of a process that `gpushare bench record` runs (docs/recording.md). Each launch is passed on unchanged,
+// measured by CUPTI (cupti.h) or by events on its stream (kit.h), and written to the journal (record/journal.h).
 //
-// What is asked for is how long a kernel takes that has the device for itself. So launches take turns, and the device is idle
-// before each: whoever launches waits for the kernel. That could wait for ever, where the kernel or what is before it on its
-// stream waits for something that comes only later. So nobody waits longer than kPatience, and after kGiveUp times
-// nobody waits at all: kernels are measured still, those whose time may be in part others' are counted.
+// The aim is how long a kernel takes when it has the device to itself. So launches take turns and start on an idle device: the
+// launching thread waits for its kernel. That could last forever if the kernel, or earlier work on its stream, waits for
+// something that comes later. So no wait is longer than kPatience, and after kGiveUp fruitless waits no thread waits any more.
+// Kernels are still measured then, and those whose time may include other kernels' are counted.
 //
 // Threading: thread-safe.
 #ifndef GPUSHARE_SHIM_RECORD_RECORDER_H_
@@ -42,7 +42,7 @@ class Recorder {
   static absl::Status Attach(const gpushare_shim_driver& driver);
   // Null before Attach().
   static Recorder* Made() { return made.load(std::memory_order_acquire); }
-  // Null also in a forked child, where no driver works, and once all is recorded.
+  // Null also in a forked child, where the driver does not work, and after the recording has ended.
   static Recorder* Find() { return working.load(std::memory_order_acquire); }
 
   const driver::Driver& driver() const { return *driver_; }
@@ -53,12 +53,12 @@ class Recorder {
   CUresult Kernel(CUfunction function, const driver::LaunchShape& shape, CUstream stream,
                   Launch launch);
   CUresult Graph(CUgraphExec exec, CUstream stream, Launch launch);
-  // What cannot be measured as one kernel.
+  // Work that cannot be measured as one kernel.
   CUresult Unmeasured(Launch launch);
 
-  // After a graph was instantiated.
+  // Call it after a graph was instantiated.
   void Instantiated(CUgraphExec exec, CUgraph graph);
-  // Before contexts end, or may: what is of them is given up.
+  // Call it before contexts end or may end: gives up everything that belongs to them.
   void ContextsEnd();
 
  private:
@@ -66,21 +66,21 @@ class Recorder {
            std::unique_ptr<gpushare::record::Journal> journal)
       : driver_(std::move(driver)), journal_(std::move(journal)) {}
 
-  // What is launched, as it is written down.
+  // A launch as the journal describes it.
   struct Command {
     std::string name;
     uint64_t sms = 1;
     bool graph = false;
   };
-  // Under way. Written down in the order of launches.
+  // A launch in flight. Launches are written to the journal in order.
   struct Pending {
     Command command;
     Kit* kit;
-    driver::Event begin, end;  // no begin: CUPTI has the time
+    driver::Event begin, end;  // a null `begin`: CUPTI provides the time
     bool late, together;
   };
   struct Exec {
-    uint32_t number = 0;  // in the order in which they came
+    uint32_t number = 0;  // in the order of instantiation
     uint64_t kernels = 0, sms = 1;
   };
 
@@ -89,17 +89,17 @@ class Recorder {
   CUresult MeasureByCupti(CUstream stream, Launch launch);
   // Decides between CUPTI and events, once.
   void Begin();
-  // Writes down what CUPTI has.
+  // Writes CUPTI's records to the journal.
   void TakeFromCupti();
-  // Whether the next is to be left out as was asked; counts it.
+  // Counts a launch, and says whether it is one of those to skip.
   bool Skips();
   bool Captures(CUstream stream);
   Kit* KitOf(CUstream stream);
   uint64_t SmsOf(CUfunction function, const driver::LaunchShape& shape);
-  // Blocks of `threads` that an SM holds; 0: the driver does not say.
+  // The number of blocks of `threads` threads that fit on an SM; 0 if the driver does not tell.
   uint64_t PerSm(CUfunction function, uint64_t threads, uint32_t shared_bytes);
   void AddKernelsOf(CUgraph graph, Exec* exec);
-  // Writes down what has ended. True: nothing is under way.
+  // Writes the launches that have ended to the journal. True if nothing is in flight any more.
   bool Drain();
   bool Await(Time deadline);
   void StopIfOver();
@@ -112,9 +112,9 @@ class Recorder {
   Names names_;
   std::atomic<uint64_t> seen_{0};
 
-  std::atomic<uint32_t> turn_{0};  // a ClockLock; what follows is of who has it
+  std::atomic<uint32_t> turn_{0};  // a ClockLock that guards the following members
   bool begun_ = false;
-  std::unique_ptr<Cupti> cupti_;  // null: by events
+  std::unique_ptr<Cupti> cupti_;  // null: measure by events
   uint32_t since_taken_ = 0;      // launches
   HostPace pace_;
   std::map<CUcontext, std::unique_ptr<Kit>> kits_;
@@ -126,7 +126,7 @@ class Recorder {
   std::unordered_map<CUgraphExec, Exec> execs_ ABSL_GUARDED_BY(execs_mutex_);
   uint32_t graphs_ ABSL_GUARDED_BY(execs_mutex_) = 0;
 
-  // What CUPTI does not say of a kernel: PerSm() by name, threads and dynamic shared memory of a block.
+  // PerSm(), which CUPTI does not report, by the kernel's name and a block's threads and dynamic shared memory.
   base::Mutex shapes_mutex_;
   std::map<std::tuple<std::string, uint64_t, uint32_t>, uint64_t> per_sm_
       ABSL_GUARDED_BY(shapes_mutex_);
