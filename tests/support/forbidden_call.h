@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A system call that is refused with EPERM from here on, as by a container's filter. For good: in a forked child.
+// Makes a system call fail with EPERM, like the seccomp filter of a container. This cannot be undone, so use it in a forked child.
 #ifndef GPUSHARE_TESTS_SUPPORT_FORBIDDEN_CALL_H_
 #define GPUSHARE_TESTS_SUPPORT_FORBIDDEN_CALL_H_
 
@@ -14,7 +14,7 @@
 
 namespace gpushare::testing {
 
-// Of the calling thread, and of those that it starts. False: the machine has no filters.
+// Applies to the calling thread and the threads that it starts later. False: the machine does not support filters.
 inline bool Forbid(uint32_t call) {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

@@ -32,7 +32,7 @@ struct SimControl {
     look_up(set_log, "gpushare_sim_set_log");
   }
 
-  // Back to a fresh device with `config`; the caller is the only thread in the driver.
+  // Resets the simulated GPU to a fresh device with `config`. No other thread may be in a driver call.
   absl::Status Restart(const driver::Driver& driver, const std::string& config) const {
     char error[256] = "";
     if (reset() != 0) return absl::FailedPreconditionError("the simulated GPU is still in use");
