@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract of Allocator, run over every strategy that is offered and every way to act over the
-// quota. A new strategy adds its lines to kFlavours.
+// The contract of Allocator, run over every offered strategy and every behaviour over the quota. A new strategy adds
+// its lines to kFlavours.
 #include <algorithm>
 #include <atomic>
 #include <random>
@@ -32,7 +32,8 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
 
   void SetUp() override {
     DeviceTest::SetUp();
-    runtime_.reset();  // the one with 1 GiB of reserve; again with a reserve that leaves room
+    runtime_
+        .reset();  // that runtime has 1 GiB of reserve; the next one has a reserve that leaves room
     gpu_.reset();
     leave_();
     ASSERT_EQ(reset_(), 0);
@@ -61,7 +62,7 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
     return Allocator::Create(*device_, std::move(options));
   }
   bool pooled() const { return GetParam().strategy != AllocationStrategy::kDirect; }
-  // What allocations take: of a pool in multiples of 512 bytes, whatever it holds beside.
+  // The memory that the allocations take: from a pool in multiples of 512 bytes, whatever else the pool holds.
   Bytes Used() {
     return pooled() ? Must(allocator_->stats()).live : Must(device_->stats()).memory.used;
   }
@@ -72,7 +73,7 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
   Bytes Rounded(Bytes size) const {
     return pooled() ? Bytes((size.count() + 511) / 512 * 512) : size;
   }
-  // Nothing is left: neither in the quota nor on the device.
+  // Expects that neither the quota nor the device has anything in use.
   void ExpectAllGivenBack() {
     if (pooled()) {
       EXPECT_OK(allocator_->Trim());
@@ -80,7 +81,7 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
     EXPECT_EQ(Must(device_->stats()).memory.used, Bytes(0));
     EXPECT_EQ(UsedOnDevice(), used_before_);
   }
-  // What an allocation that can never fit, or does not in time, is answered.
+  // Expects the answer for an allocation that can never fit, or that does not fit before the timeout.
   void ExpectRefused(const absl::Status& status, bool could_fit) {
     const bool waits = GetParam().over_quota == OverQuota::kWait && could_fit;
     EXPECT_EQ(status.code(),
@@ -94,7 +95,7 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
   uint64_t used_before_ = 0;
 };
 
-// Where each free reaches the driver.
+// Tests for the strategies with which each free reaches the driver.
 class DirectContract : public AllocatorContract {};
 
 TEST_P(AllocatorContract, AllocatesAndFreesAndTheBooksBalance) {
@@ -104,7 +105,7 @@ TEST_P(AllocatorContract, AllocatesAndFreesAndTheBooksBalance) {
   EXPECT_EQ(Used(), Rounded(Bytes(12345)));
   EXPECT_EQ(Allocations(), 1u);
   EXPECT_OK(memory.Free());
-  EXPECT_OK(memory.Free());  // of what is no longer owned: nothing
+  EXPECT_OK(memory.Free());  // an allocation that is no longer owned: does nothing
   EXPECT_EQ(Used(), Bytes(0));
   EXPECT_EQ(Must(device_->stats()).memory.peak, pooled() ? MiB(2) : Bytes(12345));
   ExpectAllGivenBack();
@@ -193,7 +194,8 @@ TEST_P(DirectContract, AFreeThatTheDriverRefusesStaysCharged) {
 
 TEST_P(DirectContract, ASecondFreeThatIsFasterInTheDriverIsBookedOnce) {
   const DevicePtr pointer = Must(allocator_->AllocateRaw(MiB(1)));
-  // The first to free takes the entry and is slow in the driver; the second finds none and is not.
+  // The first thread to free takes the entry and is slow in the driver. The second finds no entry and returns at
+  // once.
   ASSERT_OK(Inject("slow call=cuMemFree_v2 nth=1 host=1ms"));
   absl::Status first, second;
   {
@@ -225,7 +227,7 @@ TEST_P(AllocatorContract, RandomSequencesBalance) {
   Bytes expected;
   for (int i = 0; i < 2000; ++i) {
     if (live.empty() || random() % 3 != 0) {
-      // A pool is promised no more than half of the quota in pieces of any size.
+      // A pool guarantees only half of the quota for pieces of any size.
       const Bytes size(1 + random() % (1 << 20));
       if (expected + size <= (pooled() ? kQuota / 2 : kQuota)) {
         live.push_back(Must(allocator_->Allocate(size)));
@@ -249,20 +251,20 @@ TEST_P(AllocatorContract, AllocationsOutliveTheirAllocator) {
   allocator_.reset();
   EXPECT_EQ(Must(device_->stats()).memory.used, pooled() ? MiB(2) : MiB(1));
   EXPECT_OK(memory.Free());
-  memory = Allocation();  // the last to keep the pool
+  memory = Allocation();  // the last object that keeps the pool
   EXPECT_EQ(Must(device_->stats()).memory.used, Bytes(0));
   EXPECT_EQ(UsedOnDevice(), used_before_);
 }
 
-// Real threads, on the wall clock.
+// Runs on real threads and the wall clock.
 class AllocatorContractThreads : public AllocatorContract {
  protected:
   AllocatorContractThreads() : AllocatorContract(/*wall_clock=*/true) {}
 };
 
 TEST_P(AllocatorContractThreads, TheSumNeverExceedsTheQuotaAndFittingRequestsSucceed) {
-  // Each of four threads holds at most a quarter, so no request of theirs may ever be refused,
-  // whatever the one does that always asks for too much.
+  // Each of the four threads holds at most a quarter, so none of their requests may ever be refused, whatever the
+  // thread that always asks for too much does.
   constexpr unsigned kThreads = 4;
   const Bytes quarter = kQuota / (kThreads * (pooled() ? 4u : 1u));
   std::atomic<bool> stop{false};
@@ -302,7 +304,7 @@ TEST_P(AllocatorContractThreads, FreedByOtherThreads) {
   for (int i = 0; i < 64; ++i) pointers.push_back(Must(allocator_->AllocateRaw(KiB(64))));
   std::vector<std::thread> threads;
   std::atomic<int> failed{0}, freed{0};
-  // Each pointer is freed by two threads; one of them is told.
+  // Two threads free each pointer; exactly one of them succeeds.
   for (int t = 0; t < 2; ++t) {
     threads.emplace_back([&] {
       for (const DevicePtr pointer : pointers) (allocator_->Free(pointer).ok() ? freed : failed)++;
@@ -347,7 +349,7 @@ TEST_F(UnofferedTest, SayTheirName) {
   EXPECT_THAT(std::string(allocator.status().message()), HasSubstr("'swappable'"));
 }
 
-// ---- What to do over the quota ----
+// ---- Behaviour over the quota ----
 
 using OverQuotaTest = DeviceTest;
 
@@ -369,7 +371,8 @@ TEST_F(OverQuotaTest, WaitsForAFree) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(got - begin), 100, 5);
 }
 
-// Of every strategy: who waits is called off, at once as it were, keeps nobody back, and the next may wait again.
+// With every strategy: a waiting request that is cancelled returns at once, holds up nobody, and a later request may
+// wait again.
 TEST_F(OverQuotaTest, AWaitIsCancelled) {
   for (const AllocationStrategy strategy : {AllocationStrategy::kDirect, AllocationStrategy::kPool,
                                             AllocationStrategy::kSuballocating}) {
@@ -390,7 +393,7 @@ TEST_F(OverQuotaTest, AWaitIsCancelled) {
     waiter.Join();
     EXPECT_LE(ended - cancelled, absl::Milliseconds(2));
     EXPECT_EQ(Must(device.stats()).memory.denied, 0u);
-    // Nothing of it is left behind: a later one waits, and is served.
+    // The cancelled request leaves nothing behind: a later one waits and is served.
     Thread later = Must(
         runtime_->StartThread("later", [&] { EXPECT_OK(allocator.Allocate(MiB(64)).status()); }));
     runtime_->SleepFor(absl::Milliseconds(100));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the books share: the simulated driver with one context, an account, the driver's own count,
+// The fixture for tests of the books: the simulated driver with one context, an account, the driver's own count of used memory,
 // and the families of allocations as values.
 #ifndef GPUSHARE_TESTS_CONTRACT_BOOKS_BED_H_
 #define GPUSHARE_TESTS_CONTRACT_BOOKS_BED_H_
@@ -31,7 +31,7 @@ constexpr uint64_t kLimit = 64 * kMiB;
     EXPECT_TRUE(status_.ok()) << status_;        \
   } while (false)
 
-// Room that `how(account, bytes)` makes, or waits for.
+// A Room that calls `how(account, bytes)` to make room or to wait for it.
 template <typename How>
 class RoomBy final : public Room {
  public:
@@ -76,7 +76,7 @@ class BooksTest : public ::testing::Test {
   }
   Payer payer() { return {.account = account_.get(), .owner = 1}; }
 
-  // The driver's own count.
+  // The used memory by the driver's own count.
   uint64_t Used() const {
     size_t free = 0, total = 0;
     EXPECT_CU(cu_->MemGetInfo(&free, &total));
@@ -86,8 +86,8 @@ class BooksTest : public ::testing::Test {
     char error[256] = "";
     ASSERT_EQ(sim_->inject(fault.c_str(), error, sizeof error), 0) << error;
   }
-  // The books are right at a moment at which nothing is under way: `slack` is how much more than the driver
-  // counts may be charged. Never less.
+  // Expects exact books. Call it only when no other call is running. At most `slack` more than the driver counts may be charged,
+  // and never less than it counts.
   void ExpectExact(uint64_t slack = 0) {
     books_->Settle();
     EXPECT_OK(books_->CheckInvariants());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Families whose allocations take several calls: pools of their own, graphs, mapped memory, memory that is bound to a
-// multicast object or mapped into a sparse array. What fails half way is undone.
+// Families whose allocations take several calls: private pools, graphs, mapped memory, and memory that is bound to a multicast
+// object or mapped into a sparse array. If one of the calls fails, the earlier ones are undone.
 #ifndef GPUSHARE_TESTS_CONTRACT_BOOKS_COMPOSED_H_
 #define GPUSHARE_TESTS_CONTRACT_BOOKS_COMPOSED_H_
 
@@ -25,7 +25,7 @@ class AtEnd {
   const F f_;
 };
 
-// The calls by the books, or past them.
+// Makes the calls through the books, or directly to the driver.
 struct Face {
   Books* books = nullptr;
 
@@ -53,7 +53,7 @@ struct Face {
   }
 };
 
-// The pool is the program's for this one allocation only, and ends with it.
+// Creates a pool for this one allocation. The pool ends with the allocation.
 inline Answer TakeFromOwnPool(const Face& face, const Payer& payer, uint64_t bytes, CUstream stream,
                               uint64_t* thing) {
   CUmemPoolProps properties{};
@@ -76,7 +76,7 @@ inline Answer TakeFromOwnPool(const Face& face, const Payer& payer, uint64_t byt
       });
 }
 
-// What a graph's launch allocates and leaves to the program. The graph is gone at once.
+// Memory that a graph's launch allocates and leaves to the program. The graph is destroyed at once.
 inline Answer TakeByGraph(const Face& face, const Payer& payer, uint64_t bytes, CUstream stream,
                           uint64_t* thing) {
   CUgraph graph = nullptr;
@@ -107,7 +107,7 @@ inline Answer TakeByGraph(const Face& face, const Payer& payer, uint64_t bytes, 
   if (answer.ok()) *thing = parameters.dptr;
   return answer;
 }
-// With what the device keeps for graphs, as far as no other graph has it.
+// Frees the memory, and also the memory that the device keeps for graphs and that no other graph uses.
 inline CUresult GiveOfGraph(const Face& face, uint64_t pointer, CUstream stream) {
   const CUresult result =
       face.Call([&](Books& b) { return b.MemFreeAsync(pointer, stream); },
@@ -118,7 +118,7 @@ inline CUresult GiveOfGraph(const Face& face, uint64_t pointer, CUstream stream)
                    [&](const driver::Table& d) { return d.DeviceGraphMemTrim(0); });
 }
 
-// Only a mapping keeps it. The thing is the address with the number of granules in its low bits.
+// Memory that only a mapping keeps alive. `thing` is the address with the number of granules in its low bits.
 constexpr uint64_t kMappedGranule = uint64_t{2} << 20;
 inline Answer TakeMapped(const Face& face, const Payer& payer, uint64_t bytes, uint64_t* thing) {
   CUmemGenericAllocationHandle handle = 0;
@@ -152,7 +152,7 @@ inline CUresult GiveMapped(const Face& face, uint64_t thing) {
   return result;
 }
 
-// Only a multicast object keeps it, whose release lets it go.
+// Memory that only a multicast object keeps alive. Releasing the object frees it.
 inline Answer TakeBound(const Face& face, const Payer& payer, uint64_t bytes, uint64_t* thing) {
   CUmemGenericAllocationHandle memory = 0, object = 0;
   const Answer created = face.MemCreate(payer, bytes, &memory);
@@ -178,7 +178,7 @@ inline Answer TakeBound(const Face& face, const Payer& payer, uint64_t bytes, ui
   return {result};
 }
 
-// Only a sparse array keeps it, all of which it fills.
+// Memory that only a sparse array keeps alive. It fills the whole array.
 inline CUresult MapSparse(const Face& face, uint64_t array, CUmemGenericAllocationHandle memory,
                           uint64_t bytes, CUstream stream) {
   CUarrayMapInfo part{};

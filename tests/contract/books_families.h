@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families of allocations as values, for tests that run over all of them. A new family adds a line.
+// The families of allocations as values, for tests that run over all of them. Add a line for a new family.
 #ifndef GPUSHARE_TESTS_CONTRACT_BOOKS_FAMILIES_H_
 #define GPUSHARE_TESTS_CONTRACT_BOOKS_FAMILIES_H_
 
@@ -19,23 +19,23 @@ constexpr uint64_t kPoolSlack = 0;
 
 struct Family {
   const char* name;
-  // At least `bytes`; what is to be given back goes into `thing`.
+  // Allocates at least `bytes`, and sets `thing` to the value that frees the memory.
   Answer (*take)(Books& books, const Payer& payer, uint64_t bytes, CUstream stream,
                  uint64_t* thing);
   CUresult (*give)(Books& books, uint64_t thing, CUstream stream);
-  // The same two, past the books.
+  // Allocate and free likewise, but directly with the driver.
   CUresult (*raw_take)(const driver::Table& cu, uint64_t bytes, CUstream stream, uint64_t* thing);
   CUresult (*raw_give)(const driver::Table& cu, uint64_t thing, CUstream stream);
-  // Another legal way to give it back; null: there is none.
+  // Another legal way to free the memory; null if there is none.
   CUresult (*other_give)(Books& books, uint64_t thing, CUstream stream) = nullptr;
-  uint64_t slack = 0;  // how much more than the driver counts may be charged
-  // Of a size that is no size the driver is told before anybody pays.
+  uint64_t slack = 0;  // the charge may exceed the driver's count by this much
+  // The driver computes the size before anything is charged, so the driver and not the quota refuses an impossible size.
   bool sized_before = false;
 };
 
 inline void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
 
-// Rows of an odd width for allocations of more than one.
+// Rows of an odd width, for pitched allocations.
 struct Rows {
   size_t width, height;
 };
@@ -43,7 +43,7 @@ inline Rows RowsOf(uint64_t bytes) {
   return bytes < 4096 ? Rows{bytes, 1} : Rows{1000, (bytes + 999) / 1000};
 }
 
-// Two channels of 16 bits; no height for the smallest.
+// An array with two channels of 16 bits. The smallest arrays have no height.
 inline CUDA_ARRAY_DESCRIPTOR ArrayOf(uint64_t bytes) {
   CUDA_ARRAY_DESCRIPTOR shape{};
   const uint64_t elements = (bytes + 3) / 4;
@@ -53,7 +53,7 @@ inline CUDA_ARRAY_DESCRIPTOR ArrayOf(uint64_t bytes) {
   shape.NumChannels = 2;
   return shape;
 }
-// Four floats.
+// A volume with elements of four floats.
 inline CUDA_ARRAY3D_DESCRIPTOR VolumeOf(uint64_t bytes) {
   CUDA_ARRAY3D_DESCRIPTOR shape{};
   const uint64_t elements = (bytes + 15) / 16;
@@ -65,7 +65,7 @@ inline CUDA_ARRAY3D_DESCRIPTOR VolumeOf(uint64_t bytes) {
   return shape;
 }
 
-// Stands for an exporter's memory.
+// A file that stands for the memory of an exporter.
 inline CUDA_EXTERNAL_MEMORY_HANDLE_DESC FileOf(uint64_t bytes) {
   CUDA_EXTERNAL_MEMORY_HANDLE_DESC file{};
   file.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graph memory: what the driver keeps for graphs is charged to who launched them.
+// Graph memory: the memory that the driver keeps for graphs is charged to the tenants that launched them.
 #include <optional>
 
 #include "tests/contract/books_bed.h"
@@ -15,7 +15,7 @@ class BooksGraph : public BooksTest {
   F* Symbol(const char* name) {
     return reinterpret_cast<F*>(driver_->Symbol(name));
   }
-  // Allocates, and frees unless the program is to.
+  // A graph that allocates `bytes`, and frees them unless the program is to free them.
   CUgraphExec Make(uint64_t bytes, bool frees = true, CUdeviceptr* pointer = nullptr,
                    int device = 0) {
     CUgraph graph = nullptr;
@@ -75,7 +75,7 @@ TEST_F(BooksGraph, AtTheQuotaALaunchIsOutOfMemory) {
   const Answer now = Launch(other);
   EXPECT_TRUE(now.at_quota);
   ExpectExact();
-  EXPECT_CU(books_->MemFree(pointer));  // the graph's, which stays
+  EXPECT_CU(books_->MemFree(pointer));  // the memory belongs to the graph and stays reserved
   ExpectExact();
   ASSERT_TRUE(Launch(other).ok());
   ExpectExact();
@@ -123,7 +123,7 @@ TEST_F(BooksGraph, AnUploadTakesItsMemoryWhileItsStreamCapturesToo) {
 }
 
 TEST_F(BooksGraph, WhatALaunchTakesBesideAnotherIsPaidOrItsPayerLaunchesNoMore) {
-  // Two graphs that ran one after the other lie in the same memory; at once they need it twice.
+  // Two graphs that run one after the other share the same memory. If they run at once, each needs its own.
   const auto second = NewAccount(8 * kMiB);
   CUstream other = nullptr;
   ASSERT_CU(cu_->StreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0));
@@ -131,7 +131,7 @@ TEST_F(BooksGraph, WhatALaunchTakesBesideAnotherIsPaidOrItsPayerLaunchesNoMore) 
   CUgraphExec const mine = Make(8 * kMiB, false, &pointer), theirs = Make(8 * kMiB);
   ASSERT_TRUE(Launch(theirs, second.get()).ok());
   Finish();
-  ASSERT_TRUE(Launch(mine).ok());  // in the same memory, and stays there
+  ASSERT_TRUE(Launch(mine).ok());  // uses the same memory, which stays reserved
   Finish();
   books_->Settle();
   EXPECT_EQ(account_->charged() + second->charged(), 8 * kMiB);
@@ -141,12 +141,13 @@ TEST_F(BooksGraph, WhatALaunchTakesBesideAnotherIsPaidOrItsPayerLaunchesNoMore) 
   const uint64_t before = Used();
   EXPECT_CU(cu_->MemcpyDtoDAsync(held, held + kMiB, kMiB, other));
   ASSERT_TRUE(books_->GraphLaunch(theirs_to_pay, theirs, other).ok());
-  EXPECT_EQ(Used(), before + 8 * kMiB);     // beside mine, with nothing left to pay for it
-  EXPECT_EQ(second->charged(), 16 * kMiB);  // past its limit
+  EXPECT_EQ(Used(),
+            before + 8 * kMiB);  // beside the first graph, when no quota is left to pay for it
+  EXPECT_EQ(second->charged(), 16 * kMiB);  // exceeds its limit
   const Answer refused = books_->GraphLaunch(theirs_to_pay, theirs, other);
   EXPECT_TRUE(refused.at_quota);
   EXPECT_CU(books_->MemFree(pointer));
-  EXPECT_TRUE(Launch(mine).ok());  // it is not mine to pay
+  EXPECT_TRUE(Launch(mine).ok());  // the excess is not charged to this tenant
   Finish();
   EXPECT_CU(cu_->StreamSynchronize(other));
   EXPECT_CU(books_->MemFree(held));
@@ -174,7 +175,7 @@ TEST_F(BooksGraphOfLargeGranules, ALaunchIsRefusedWhereItsGranuleDoesNotFit) {
   EXPECT_EQ(Used(), kLimit - 4 * kMiB);
   uint64_t high = 0;
   EXPECT_CU(cu_->DeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, &high));
-  EXPECT_EQ(high, 32 * kMiB);  // so it was found out, once:
+  EXPECT_EQ(high, 32 * kMiB);  // so the driver was tried once:
   high = 0;
   EXPECT_CU((Symbol<CUresult(CUdevice, CUgraphMem_attribute, void*)>(
       "cuDeviceSetGraphMemAttribute")(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, &high)));
@@ -185,7 +186,7 @@ TEST_F(BooksGraphOfLargeGranules, ALaunchIsRefusedWhereItsGranuleDoesNotFit) {
   ASSERT_TRUE(Launch(exec).ok());
   ExpectExact();
   EXPECT_EQ(account_->charged(), 32 * kMiB);
-  // A graph of more needs whole granules.
+  // A larger graph needs whole granules.
   Finish();
   ASSERT_TRUE(Launch(Make(33 * kMiB)).ok());
   ExpectExact();
@@ -193,7 +194,7 @@ TEST_F(BooksGraphOfLargeGranules, ALaunchIsRefusedWhereItsGranuleDoesNotFit) {
 }
 
 TEST_F(BooksGraphOfLargeGranules, WhatOtherGraphsKeepMakesRoom) {
-  ASSERT_TRUE(Launch(Make(33 * kMiB)).ok());  // both granules
+  ASSERT_TRUE(Launch(Make(33 * kMiB)).ok());  // uses both granules
   Finish();
   CUdeviceptr held = 0;
   ASSERT_TRUE(books_->MemAlloc(payer(), &held, 20 * kMiB).ok());
@@ -227,7 +228,7 @@ TEST_F(BooksGraphTwoDevices, EachDevicePaysForItsOwn) {
   const auto free = [](CUdevice) { return std::optional(Payer{.account = nullptr}); };
   EXPECT_TRUE(books_->GraphLaunch(free, Make(kMiB), stream_).ok());
   EXPECT_EQ(account_->charged(), 0u);
-  EXPECT_EQ(Used(), kGranule);  // which nobody has to pay for
+  EXPECT_EQ(Used(), kGranule);  // which is charged to nobody
 }
 
 }  // namespace

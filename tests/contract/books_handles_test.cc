@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only a driver of one's own choosing shows of memory that handles stand for: handles that come again, imports by
-// another handle, sparse arrays, units.
+// Memory that handles stand for, in cases that only the stub driver can produce: handles that come back, imports
+// under another handle, sparse arrays, units.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -112,19 +112,19 @@ TEST_F(BooksHandles, AnImportByAnotherHandleOfWhatWasExportedHereIsTheSameMemory
                               &descriptor, one, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   EXPECT_EQ(CUDA_SUCCESS, books_.MemRelease(one));
   books_.Settle();
-  EXPECT_EQ(charged(), 2 * kMiB);  // the descriptor keeps it
+  EXPECT_EQ(charged(), 2 * kMiB);  // the descriptor keeps the memory
   const auto two = ImportShared(descriptor);
   ASSERT_NE(one, two);
   ASSERT_TRUE(Map(0x100000, two, 2 * kMiB).ok());
-  EXPECT_EQ(charged(), 2 * kMiB);  // once
+  EXPECT_EQ(charged(), 2 * kMiB);  // charged only once
   const int copy = dup(descriptor);
   close(descriptor);
   EXPECT_EQ(CUDA_SUCCESS, books_.MemRelease(two));
   EXPECT_EQ(CUDA_SUCCESS, books_.MemUnmap(0x100000, 2 * kMiB));
   books_.Settle();
-  EXPECT_EQ(charged(), 2 * kMiB);  // so does its copy
+  EXPECT_EQ(charged(), 2 * kMiB);  // so does the duplicate of the descriptor
   close(copy);
-  // What is over is credited before anything is refused.
+  // Memory that has ended is credited before anything is refused.
   account_->SetLimit(2 * kMiB);
   const auto three = Create(2 * kMiB);
   EXPECT_EQ(account_->Usage().denied, 0u);
@@ -135,7 +135,7 @@ TEST_F(BooksHandles, AnImportByAnotherHandleOfWhatWasExportedHereIsTheSameMemory
 
 TEST_F(BooksHandles, AnImportFromElsewhereIsChargedOnceToWhoMapsItFirst) {
   const auto handle = ImportShared(1000);
-  EXPECT_EQ(charged(), 0u);  // this driver does not tell its size
+  EXPECT_EQ(charged(), 0u);  // this driver does not report the size of the memory
   account_->SetLimit(kMiB);
   const Answer refused = Map(0x100000, handle, 2 * kMiB);
   EXPECT_EQ(refused.result, CUDA_ERROR_OUT_OF_MEMORY);
@@ -178,7 +178,7 @@ TEST_F(BooksHandles, WhatIsMappedIntoASparseArrayStaysUntilTheStreamHasUnmappedI
   tile.memOperationType = CU_MEM_OPERATION_TYPE_UNMAP;
   EXPECT_EQ(CUDA_SUCCESS, books_.MemMapArrayAsync(&tile, 1, stream()));
   books_.Settle();
-  EXPECT_EQ(charged(), 6 * kMiB);  // the stream has not come to it
+  EXPECT_EQ(charged(), 6 * kMiB);  // the stream has not reached the operation yet
   driver_.busy = false;
   books_.Settle();
   EXPECT_EQ(charged(), 4 * kMiB);
@@ -186,7 +186,7 @@ TEST_F(BooksHandles, WhatIsMappedIntoASparseArrayStaysUntilTheStreamHasUnmappedI
   EXPECT_EQ(charged(), 0u);
 }
 
-// As many as the driver takes; else the count is none that the list has.
+// Accepts as many parts as a driver does; a larger count cannot be the length of the list.
 CUresult TakesUpTo5000(CUarrayMapInfo*, unsigned count, CUstream) {
   return count <= 5000 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -206,7 +206,7 @@ TEST_F(BooksHandles, AListOfPartsIsNotReadBeyondWhatTheDriverTakes) {
   EXPECT_EQ(CUDA_SUCCESS, books_.MemRelease(memory));
   EXPECT_EQ(charged(), 2 * kMiB);
   EXPECT_EQ(CUDA_SUCCESS, books_.ArrayDestroy(part.resource.array));
-  books_.Settle();  // each part took the place of the one before
+  books_.Settle();  // each part replaced the previous one
   EXPECT_EQ(charged(), 0u);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's memory ends in the middle of a call of the books, at each of its allocations in turn: what the driver
-// gave then goes back to it or stays charged. books_test.cc has the same of taking from every family.
+// Host memory runs out in the middle of a call of the books, at each of its allocations in turn. Memory that the
+// driver has handed out then either goes back to it or stays charged. books_test.cc tests the same for allocations of
+// every family.
 #include <unistd.h>
 
 #include <functional>
@@ -27,7 +28,8 @@ class BooksHostMemory : public BooksTest {
     ASSERT_CU(reserve(&address_, 16 * kGranule, 0, 0, 0));
   }
 
-  // Tables that have room fail nowhere, so each try has new ones.
+  // Runs `calls` once for each allocation that can fail. Each try has new books, since tables that have room do not
+  // allocate.
   void AtEachAllocation(const std::function<void()>& prepare, const std::function<void()>& calls,
                         const std::function<void()>& clean_up) {
     constexpr int kMost = 40;
@@ -46,7 +48,7 @@ class BooksHostMemory : public BooksTest {
       }
       const bool fell = work::FailingMemory::failed() > failed;
       failures += fell ? 1 : 0;
-      // What streams have begun is over, for the events behind frees too.
+      // The streams finish their work, including the events that are recorded after frees.
       sim_->spend(1'000'000);
       ExpectExact();
       clean_up();
@@ -120,7 +122,7 @@ TEST_F(BooksHostMemory, ExportsAndImports) {
     ASSERT_CU(cu_->MemExportToShareableHandle(&others, past,
                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     ASSERT_CU(cu_->MemRelease(past));
-    before_ += kGranule;  // another process's, until it is imported
+    before_ += kGranule;  // another process's memory until it is imported
     theirs = true;
     file = -1;
     imported.clear();
@@ -181,7 +183,7 @@ TEST_F(BooksHostMemory, MappingsAndReferencesByAddress) {
   });
 }
 
-// Whoever is to pay for another process's memory is made when it is asked for, which takes some.
+// The payer for another process's memory is created when the memory is imported, which needs host memory.
 TEST_F(BooksHostMemory, AnImportForWhosePayerThereIsNone) {
   CUmemAllocationProp properties = OnDevice();
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -222,7 +224,7 @@ TEST_F(BooksHostMemory, TheEndOfAContext) {
   ASSERT_CU(cu_->MemcpyDtoDAsync(busy, busy + kMiB, kMiB, nullptr));
   ASSERT_CU(books_->MemFreeAsync(late, nullptr));
   ASSERT_CU(cu_->CtxPopCurrent(&popped));
-  // It needs no memory of the host.
+  // The call needs no host memory.
   const int failed = work::FailingMemory::failed();
   {
     const work::FailingMemory none;

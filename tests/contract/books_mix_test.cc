@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The books where families meet: legal mixes of calls, frees that are refused or come late, the end of contexts.
+// The books where families meet: legal mixes of calls, frees that are refused or come late, and the end of contexts.
 #include "tests/contract/books_bed.h"
 
 namespace gpushare::books {
@@ -7,7 +7,7 @@ namespace {
 
 class BooksMix : public BooksTest {
  protected:
-  // It is current afterwards.
+  // Creates a context and leaves it current.
   CUcontext NewContext() {
     auto* const create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
         driver_->Symbol("cuCtxCreate_v2"));
@@ -20,12 +20,12 @@ class BooksMix : public BooksTest {
 TEST_F(BooksMix, ADirectPointerFreedInStreamOrderStaysChargedUntilTheStreamIsThere) {
   CUdeviceptr pointer = 0;
   ASSERT_TRUE(books_->MemAlloc(payer(), &pointer, 3 * kMiB).ok());
-  EXPECT_CU(cu_->MemcpyDtoDAsync(pointer, pointer + kMiB, kMiB, stream_));  // takes its time
+  EXPECT_CU(cu_->MemcpyDtoDAsync(pointer, pointer + kMiB, kMiB, stream_));  // takes a while
   EXPECT_CU(books_->MemFreeAsync(pointer, stream_));
   books_->Settle();
   EXPECT_EQ(account_->charged(), 3 * kMiB);
   EXPECT_EQ(Used(), 3 * kMiB);
-  EXPECT_EQ(books_->MemFree(pointer), CUDA_ERROR_INVALID_VALUE);  // as the driver says of it
+  EXPECT_EQ(books_->MemFree(pointer), CUDA_ERROR_INVALID_VALUE);  // the same answer as the driver's
   EXPECT_CU(cu_->StreamSynchronize(stream_));
   ExpectExact();
   EXPECT_EQ(account_->charged(), 0u);
@@ -36,7 +36,7 @@ TEST_F(BooksMix, LateFreesMakeRoomBeforeAnythingIsRefused) {
   ASSERT_TRUE(books_->MemAlloc(payer(), &pointer, kLimit).ok());
   EXPECT_CU(books_->MemFreeAsync(pointer, stream_));
   EXPECT_CU(cu_->StreamSynchronize(stream_));
-  EXPECT_EQ(account_->charged(), kLimit);  // nobody has looked yet
+  EXPECT_EQ(account_->charged(), kLimit);  // the books have not looked yet
   ASSERT_TRUE(books_->MemAlloc(payer(), &pointer, kLimit).ok());
   EXPECT_EQ(account_->Usage().denied, 0u);
   EXPECT_CU(books_->MemFree(pointer));
@@ -84,7 +84,7 @@ TEST_F(BooksMix, TheEndOfAContextFreesWhatItHeld) {
     ExpectExact();
     EXPECT_EQ(account_->charged(), kMiB);
   }
-  // The primary context's: at the last release, not before.
+  // The memory of the primary context ends at the last release, not earlier.
   CUcontext again = nullptr;
   EXPECT_CU(cu_->DevicePrimaryCtxRetain(&again, 0));
   EXPECT_CU(books_->DevicePrimaryCtxRelease(0));
@@ -165,7 +165,7 @@ TEST_F(BooksMix, ArraysOfEveryShape) {
 TEST_F(BooksMix, AnAddressThatIsGivenOutAgainEndsTheAllocationBefore) {
   CUdeviceptr pointer = 0, again = 0;
   ASSERT_TRUE(books_->MemAlloc(payer(), &pointer, kMiB).ok());
-  EXPECT_CU(cu_->MemFree(pointer));  // past the books
+  EXPECT_CU(cu_->MemFree(pointer));  // directly with the driver
   ASSERT_TRUE(books_->MemAlloc(payer(), &again, kMiB).ok());
   ASSERT_EQ(again, pointer);
   ExpectExact();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of pools and contexts are few and come back; and what a reset of a device ends, and what it does not.
+// The numbers of pools and contexts, which are few and are reused; and what a device reset ends and does not end.
 #include "tests/contract/books_bed.h"
 #include "tests/contract/books_stub.h"
 
@@ -25,7 +25,7 @@ class BooksNumbers : public BooksTest {
   Answer From(CUmemoryPool pool, uint64_t bytes, CUdeviceptr* pointer) {
     return books_->MemAllocFromPoolAsync(payer(), pointer, bytes, pool, stream_);
   }
-  // Makes another context current; the primary one may end then.
+  // Makes another context current, so that the primary one can end.
   CUcontext OtherContext() {
     CUcontext other = nullptr;
     EXPECT_CU((Symbol<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(&other, 0, 0)));
@@ -76,12 +76,12 @@ TEST_F(BooksNumbers, AGreenContextGivesItsOwnBack) {
   CUcontext const other = OtherContext();
   ASSERT_TRUE(books_->MemAlloc(payer(), &pointer, kMiB).ok());
   EXPECT_CU(books_->CtxDestroy(other));
-  EXPECT_EQ(account_->charged(), held);  // the other's is gone
+  EXPECT_EQ(account_->charged(), held);  // the memory of the other context is gone
   EXPECT_CU(books_->DevicePrimaryCtxRelease(0));
-  EXPECT_EQ(account_->charged(), 0u);  // and so is what the green ones held
+  EXPECT_EQ(account_->charged(), 0u);  // so is the memory that the green contexts held
 }
 
-// The driver does nothing then, and a share is not to be had anew by asking for it.
+// Such a reset does nothing in the driver, and must not let a program get its share anew.
 TEST_F(BooksNumbers, AResetWithoutAPrimaryContextTakesNothingFromTheBooks) {
   OtherContext();
   ASSERT_CU(books_->DevicePrimaryCtxRelease(0));
@@ -97,9 +97,9 @@ TEST_F(BooksNumbers, AResetWithoutAPrimaryContextTakesNothingFromTheBooks) {
     EXPECT_TRUE(books_->MemAllocFromPoolAsync(payer(), &more, kLimit - 8 * kMiB, NewPool(), nullptr)
                     .at_quota);
   }
-  EXPECT_CU(books_->MemFree(pointer));  // known still
+  EXPECT_CU(books_->MemFree(pointer));  // the books still know the pointer
   EXPECT_CU(books_->MemFree(direct));
-  EXPECT_CU(cu_->StreamSynchronize(nullptr));  // pools give back what they have idle
+  EXPECT_CU(cu_->StreamSynchronize(nullptr));  // pools release their idle memory here
   ExpectExact();
   EXPECT_EQ(account_->charged(), 0u);
 }
@@ -109,7 +109,7 @@ class BooksHostPools : public BooksStub {};
 TEST_F(BooksHostPools, AResetLeavesThemTheHosts) {
   CUmemPoolProps properties{};
   properties.location.type =
-      static_cast<CUmemLocationType>(2);  // the host; newer than the oldest header
+      static_cast<CUmemLocationType>(2);  // the host; its name is newer than the oldest header
   CUmemoryPool pool = nullptr;
   ASSERT_EQ(CUDA_SUCCESS, books_.MemPoolCreate(&pool, &properties));
   EXPECT_EQ(CUDA_SUCCESS, books_.DevicePrimaryCtxReset(0));

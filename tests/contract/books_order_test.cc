@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other threads do in the middle of a call: pools, graphs, late frees and the ends of contexts. "In the middle"
-// is a call of the driver's in which a test does what another thread would.
+// Calls of other threads in the middle of a call: pools, graphs, late frees and the end of contexts. A test runs the
+// other thread's calls inside a call of the driver.
 #include "tests/contract/books_stub.h"
 
 namespace gpushare::books {
@@ -20,7 +20,7 @@ TEST_F(BooksOrder, WhatIsTakenBackIsFreedInTheOrderOfItsStreamAndOwedUntilThen) 
   driver_.pool_grows = 8 * kMiB;
   account_->SetLimit(4 * kMiB);
   CUdeviceptr pointer = 0;
-  // Where a program captures, whose the growth is cannot be told.
+  // While a program captures, the books cannot tell which call made the pool grow.
   const auto not_capturing = driver_.table.StreamIsCapturing;
   driver_.table.StreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
     return *status = CU_STREAM_CAPTURE_STATUS_ACTIVE, CUDA_SUCCESS;
@@ -38,15 +38,15 @@ TEST_F(BooksOrder, WhatIsTakenBackIsFreedInTheOrderOfItsStreamAndOwedUntilThen) 
   EXPECT_TRUE(From(payer(), 2 * kMiB, &pointer).at_quota);
   EXPECT_EQ(driver_.calls("MemFreeAsync"), 1);
   EXPECT_EQ(driver_.calls("MemFree"), 0);
-  EXPECT_EQ(charged(), driver_.pool_reserved);  // past the limit
+  EXPECT_EQ(charged(), driver_.pool_reserved);  // exceeds the limit
   ExpectRight();
-  // Who made it grow gets nothing more of it; others are not charged for it.
+  // The tenant that made the pool grow gets no more of it; other tenants are not charged for the growth.
   driver_.pool_grows = 0;
   EXPECT_TRUE(From(payer(), 1, &pointer).at_quota);
   EXPECT_EQ(driver_.calls("MemAllocFromPoolAsync"), 1);
   ASSERT_TRUE(From(second(), kMiB, &pointer).ok());
   EXPECT_EQ(second_account_->charged(), kMiB);
-  // The stream has come to the free, and the pool has given up what it grew by.
+  // The stream has reached the free, and the pool has given up its growth.
   driver_.busy = false;
   driver_.pool_reserved = kMiB;
   books_.Settle();
@@ -54,7 +54,8 @@ TEST_F(BooksOrder, WhatIsTakenBackIsFreedInTheOrderOfItsStreamAndOwedUntilThen) 
   EXPECT_EQ(charged() + second_account_->charged(), driver_.pool_reserved);
 }
 
-// Each of two calls in a pool takes what it grew by for the other's, which is on its way; then the other fails.
+// Two calls allocate from one pool at once. Each takes the pool's growth for the other's, and then the other one
+// fails.
 TEST_F(BooksOrder, WhatAPoolGrewByBesideACallThatFailsIsCharged) {
   CUdeviceptr mine = 0, theirs = 0;
   driver_.Inside("MemAllocFromPoolAsync", [&] {
@@ -69,7 +70,7 @@ TEST_F(BooksOrder, WhatAPoolGrewByBesideACallThatFailsIsCharged) {
   EXPECT_EQ(charged(), 4 * kMiB);
   EXPECT_EQ(second_account_->charged(), 0u);
   ExpectRight();
-  // What is more than there is room for is owed, and paid as soon as there is.
+  // The part that exceeds the limit is owed, and paid as soon as there is room.
   driver_.pool_reserved = 90 * kMiB;
   EXPECT_EQ(CUDA_SUCCESS, books_.MemFreeAsync(mine, stream()));
   books_.Settle();
@@ -108,7 +109,7 @@ TEST_F(BooksOrder, WhatLiesIdleIsTakenAndThePoolReckonedOnlyWhenItChanged) {
   ASSERT_TRUE(From(payer(), kMiB, &first).ok());
   driver_.pool_grows = 0;
   EXPECT_EQ(charged(), 4 * kMiB);
-  // Of what lies idle the pool does not grow.
+  // An allocation from idle memory does not make the pool grow.
   const auto from_idle = [&](CUdeviceptr* pointer) {
     driver_.Inside("MemAllocFromPoolAsync", [&] { driver_.pool_reserved -= kMiB; });
     return From(payer(), kMiB, pointer).ok();
@@ -121,12 +122,12 @@ TEST_F(BooksOrder, WhatLiesIdleIsTakenAndThePoolReckonedOnlyWhenItChanged) {
   EXPECT_EQ(driver_.calls("MemPoolGetAttribute"), reads + 1);
   EXPECT_EQ(charged(), 4 * kMiB);
   ExpectRight();
-  // What is idle lies in pieces, and the pool grows all the same.
+  // The idle memory is fragmented, so the pool grows nevertheless.
   ASSERT_TRUE(From(payer(), kMiB, &third).ok());
   EXPECT_EQ(charged(), 5 * kMiB);
   EXPECT_EQ(driver_.pool_reserved, 5 * kMiB);
   ExpectRight();
-  // Another thread gave idle memory up meanwhile.
+  // Another thread has released idle memory meanwhile.
   EXPECT_EQ(CUDA_SUCCESS, books_.MemFreeAsync(third, stream()));
   driver_.Inside("MemAllocFromPoolAsync", [&] { driver_.pool_reserved -= 2 * kMiB; });
   ASSERT_TRUE(From(payer(), kMiB, &third).ok());
@@ -157,7 +158,7 @@ TEST_F(BooksOrder, ADestroyedPoolStaysWithTheDriverWhileSomebodyReadsIt) {
   driver_.pool_reserved = 0;
   bool read_first = false;
   driver_.Inside("MemPoolGetAttribute", [&] {
-    books_.Settle();  // which would have it destroyed
+    books_.Settle();  // which would let the executable be destroyed
     read_first = driver_.calls("MemPoolDestroy") == 0;
   });
   books_.Settle();
@@ -190,14 +191,14 @@ TEST_F(BooksOrder, ALaunchIsChargedForWhatATrimMeanwhileTakesAway) {
   const auto launch = [&] {
     driver_.Inside("GraphLaunch", [&] { charged_then = charged(); });
     EXPECT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
-    EXPECT_GE(charged_then, 4 * kMiB);  // when it takes the memory
+    EXPECT_GE(charged_then, 4 * kMiB);  // at the time when the driver takes the memory
     EXPECT_EQ(charged(), driver_.graph_reserved);
   };
-  // Wherever the books ask the driver, another thread trims.
+  // Another thread trims wherever the books query the driver.
   driver_.Inside("DeviceGetGraphMemAttribute", [&] { books_.DeviceGraphMemTrim(0); });
   launch();
   launch();
-  // A launch in the middle of a trim, which takes its memory away again.
+  // A launch in the middle of a trim, which then takes its memory away again.
   driver_.Inside("DeviceGraphMemTrim",
                  [&] { EXPECT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok()); });
   books_.DeviceGraphMemTrim(0);
@@ -210,18 +211,18 @@ TEST_F(BooksOrder, WhatALaunchTakesBesideAnotherIsOwed) {
   CUgraphExec graph = exec();
   EXPECT_EQ(CUDA_SUCCESS, books_.Instantiated(&graph, nullptr));
   ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
-  // It runs beside another and takes more, which there is no room for: it is owed.
+  // This launch runs beside another one and takes more memory than there is room for; the excess is owed.
   driver_.graph_takes = 6 * kMiB;
   driver_.busy = true;
   account_->SetLimit(5 * kMiB);
   ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
-  EXPECT_EQ(charged(), 6 * kMiB);  // past the limit
+  EXPECT_EQ(charged(), 6 * kMiB);  // exceeds the limit
   EXPECT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).at_quota);
   EXPECT_EQ(driver_.calls("GraphLaunch"), 2);
-  // Others may, and pay for nothing but what they take.
+  // Other tenants may launch, and pay only for the memory that they take.
   ASSERT_TRUE(books_.GraphLaunch(second(), exec(), stream()).ok());
   EXPECT_LE(second_account_->charged(), 4 * kMiB);
-  // It is paid when there is room.
+  // The debt is paid when there is room.
   account_->SetLimit(64 * kMiB);
   ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
   EXPECT_EQ(charged() + second_account_->charged(), driver_.graph_reserved);
@@ -234,7 +235,7 @@ TEST_F(BooksOrder, AFreeInAStreamOfAnotherContextIsFollowedThere) {
   driver_.busy = true;
   EXPECT_EQ(CUDA_SUCCESS, books_.MemFreeAsync(pointer, stream()));
   EXPECT_EQ(driver_.calls("StreamSynchronize"), 0);
-  EXPECT_EQ(driver_.context, StubDriver::Primary());  // it is current as before
+  EXPECT_EQ(driver_.context, StubDriver::Primary());  // the same context is current as before
   books_.Settle();
   EXPECT_EQ(charged(), kMiB);
   EXPECT_EQ(CUDA_SUCCESS, books_.CtxDestroy(driver_.stream_context));
@@ -264,7 +265,7 @@ TEST_F(BooksOrder, OfTwoLastReleasesOfAPrimaryContextOneSeesTheEnd) {
   driver_.primary_count = 2;
   CUdeviceptr pointer = 0;
   ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());
-  // The first has released and looks whether that was the end; it was not when it looked.
+  // The first thread has released its reference and asks whether that was the last one; at that time it was not.
   driver_.Inside("DevicePrimaryCtxGetState of the last", [&] {
     Meanwhile([&] { EXPECT_EQ(CUDA_SUCCESS, books_.DevicePrimaryCtxRelease(0)); });
   });
@@ -294,10 +295,10 @@ TEST_F(BooksOrder, WhatAGreenContextHoldsEndsWithThePrimaryContext) {
   ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());
   EXPECT_EQ(CUDA_SUCCESS, books_.GreenCtxDestroy(green()));
   EXPECT_EQ(charged(), kMiB);
-  // The handle is an ordinary context's next, which has nothing of it,
+  // The handle is reused for an ordinary context, which has none of the memory,
   EXPECT_EQ(CUDA_SUCCESS, books_.CtxDestroy(context));
   EXPECT_EQ(charged(), kMiB);
-  // and then another green context's next, which has the last reference to the primary one.
+  // and then for another green context, which has the last reference to the primary context.
   driver_.primary_count = 2;
   EXPECT_EQ(CUDA_SUCCESS, books_.CtxFromGreenCtx(&context, green()));
   ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());

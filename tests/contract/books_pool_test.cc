@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools, external memory: what of them only they have.
+// Behaviour that only pools and external memory have.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ class BooksPool : public BooksTest {
         driver_->Symbol("cuMemPoolCreate"));
     CUmemoryPool pool = nullptr;
     EXPECT_CU(create(&pool, &properties));
-    uint64_t keep = UINT64_MAX;  // nothing is given back unless it is asked for
+    uint64_t keep = UINT64_MAX;  // the pool releases memory only when asked to
     auto* const set = reinterpret_cast<CUresult (*)(CUmemoryPool, CUmemPool_attribute, void*)>(
         driver_->Symbol("cuMemPoolSetAttribute"));
     EXPECT_CU(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
@@ -35,7 +35,7 @@ class BooksPool : public BooksTest {
   void Set(CUmemoryPool pool, CUmemPool_attribute attribute, int value) {
     EXPECT_CU(cu_->MemPoolSetAttribute(pool, attribute, &value));
   }
-  // Of the current pool, since its mark was set anew.
+  // The most that the current pool has reserved since its high-water mark was reset.
   uint64_t MostReserved() {
     CUmemoryPool pool = nullptr;
     uint64_t most = 0;
@@ -61,10 +61,10 @@ TEST_F(BooksPool, WhatLiesIdleIsChargedAndServesItsOwner) {
   EXPECT_CU(cu_->StreamSynchronize(stream_));
   ExpectExact();
   EXPECT_EQ(account_->charged(), kLimit);
-  ASSERT_TRUE(From(pool, kLimit / 2, &pointer)
-                  .ok());  // nothing is left of the quota, and nothing is needed
+  ASSERT_TRUE(
+      From(pool, kLimit / 2, &pointer).ok());  // the quota is used up, but nothing more is needed
   ExpectExact();
-  // The other half is given up for another family.
+  // The pool gives up the other half for another family.
   CUdeviceptr direct = 0;
   ASSERT_TRUE(books_->MemAlloc(payer(), &direct, kLimit / 4).ok());
   EXPECT_EQ(account_->Usage().denied, 0u);
@@ -95,12 +95,12 @@ TEST_F(BooksPool, ATenantThatTakesWhatAnotherLeftIdlePaysForIt) {
 TEST_F(BooksPool, GrowthThatTheQuotaHasNoRoomForIsRefused) {
   CUdeviceptr direct = 0, pointer = 0;
   ASSERT_TRUE(books_->MemAlloc(payer(), &direct, kLimit - kGranule / 2).ok());
-  // A granule for it would be too much.
+  // A granule for this allocation would exceed the quota.
   const Answer answer = books_->MemAllocAsync(payer(), &pointer, 100, stream_);
   EXPECT_EQ(answer.result, CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_TRUE(answer.at_quota);
   EXPECT_EQ(answer.left, kGranule / 2);
-  EXPECT_EQ(MostReserved(), 0u);  // the driver was not asked
+  EXPECT_EQ(MostReserved(), 0u);  // the driver was not called
   ExpectExact();
   EXPECT_EQ(account_->Usage().denied, 1u);
   EXPECT_CU(books_->MemFree(direct));
@@ -108,9 +108,10 @@ TEST_F(BooksPool, GrowthThatTheQuotaHasNoRoomForIsRefused) {
   ExpectExact();
 }
 
-// What lies idle may be for another stream alone. Where the program does not want streams to wait for each other for it,
-// the pool grows. What it gave up at the same time makes that look like less than the allocation, some of which may be
-// what its stream has freed then: the pool keeps it until its stream comes to the free.
+// Idle memory may be usable by another stream only. If the program does not let streams wait for each other to reuse
+// it, the pool grows. When the pool also gave memory up at the same time, its growth looks smaller than the
+// allocation. A part of the growth may be memory that the stream itself has freed since, and the pool keeps that
+// until the stream reaches the free.
 TEST_F(BooksPool, GrowthOnABusyStreamIsOwedUntilItsStreamComesToTheFree) {
   const CUstream other = NewStream();
   CUmemoryPool current = nullptr;
@@ -127,7 +128,7 @@ TEST_F(BooksPool, GrowthOnABusyStreamIsOwedUntilItsStreamComesToTheFree) {
   const Answer answer = books_->MemAllocAsync(payer(), &second, 48 * kMiB, stream_);
   EXPECT_EQ(answer.result, CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_TRUE(answer.at_quota);
-  // The device has both, and the share says so.
+  // The device holds both allocations, and the books charge both.
   EXPECT_GT(Used(), kLimit);
   EXPECT_GE(account_->charged(), Used());
   EXPECT_FALSE(books_->MemAlloc(payer(), &first, 1).ok());
@@ -137,7 +138,7 @@ TEST_F(BooksPool, GrowthOnABusyStreamIsOwedUntilItsStreamComesToTheFree) {
   ExpectExact();
 }
 
-// What is known to be new is nobody's to wait for.
+// Memory that is known to be new can be released at once, since no stream has to be waited for.
 TEST_F(BooksPool, GrowthOnABusyStreamThatIsKnownToBeNewGoesAtOnce) {
   const CUstream other = NewStream();
   CUmemoryPool current = nullptr;
@@ -156,8 +157,8 @@ TEST_F(BooksPool, GrowthOnABusyStreamThatIsKnownToBeNewGoesAtOnce) {
   EXPECT_TRUE(books_->MemAlloc(payer(), &second, kMiB).ok());
 }
 
-// Else the stream waits on the device for that free, as the driver has it wait where the device is full, and the device
-// never holds more than the quota.
+// By default the stream waits on the device for the other stream's free, as the driver makes it wait when the device
+// is full. The device never holds more than the quota.
 TEST_F(BooksPool, AnAllocationFollowsTheFreesOfOtherStreamsAtTheQuota) {
   const CUstream other = NewStream();
   CUdeviceptr first = 0, second = 0, third = 0;
@@ -170,8 +171,8 @@ TEST_F(BooksPool, AnAllocationFollowsTheFreesOfOtherStreamsAtTheQuota) {
   EXPECT_EQ(account_->charged(), 48 * kMiB);
   ASSERT_CU(cu_->MemsetD8Async(second, 2, 48 * kMiB, stream_));
   ASSERT_CU(cu_->StreamSynchronize(stream_));
-  EXPECT_CU(cu_->StreamQuery(other));  // it came after
-  // Its own stream's memory it has without waiting for anybody.
+  EXPECT_CU(cu_->StreamQuery(other));  // this stream ran after the other one
+  // A stream reuses its own memory without waiting for another stream.
   ASSERT_CU(cu_->MemsetD8Async(second, 3, 48 * kMiB, stream_));
   ASSERT_CU(books_->MemFreeAsync(second, stream_));
   const uint64_t waits = sim_->calls("cuStreamWaitEvent");
@@ -180,7 +181,7 @@ TEST_F(BooksPool, AnAllocationFollowsTheFreesOfOtherStreamsAtTheQuota) {
   ExpectExact();
 }
 
-// Two that take again and again what they freed themselves are not tied to each other.
+// Two streams that keep reusing the memory that they freed themselves do not wait for each other.
 TEST_F(BooksPool, StreamsThatTakeWhatTheyFreedDoNotFollowEachOther) {
   CUmemoryPool const pool = NewPool();
   const CUstream streams[] = {stream_, NewStream()};
@@ -201,7 +202,7 @@ TEST_F(BooksPool, StreamsThatTakeWhatTheyFreedDoNotFollowEachOther) {
   ExpectExact();
 }
 
-// Far from the quota no free has an event, and nobody waits for anybody.
+// Far from the quota no events are recorded for frees, and no stream waits for another.
 TEST_F(BooksPool, WhereThereIsRoomNothingIsFollowed) {
   const CUstream other = NewStream();
   CUdeviceptr first = 0, second = 0;
@@ -214,7 +215,7 @@ TEST_F(BooksPool, WhereThereIsRoomNothingIsFollowed) {
   ExpectExact();
 }
 
-// The event behind a free is gone with its context, and the stream's handle with the stream.
+// The event of a free ends with its context, and the stream's handle with the stream.
 TEST_F(BooksPool, WhoFreedMayBeGoneBeforeItIsFollowed) {
   for (const bool with_context : {false, true}) {
     CUcontext context = nullptr, popped = nullptr;
@@ -281,18 +282,20 @@ TEST_F(BooksPool, ADestroyedPoolIsChargedUntilItsMemoryIsGone) {
   EXPECT_CU(cu_->StreamSynchronize(stream_));
   ExpectExact();
   EXPECT_EQ(account_->charged(), 0u);
-  EXPECT_EQ(cu_->MemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);  // the driver's, too, is gone
+  EXPECT_EQ(cu_->MemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);  // the driver's pool is gone too
   CUmemoryPool standard = nullptr;
   EXPECT_CU(cu_->DeviceGetDefaultMemPool(&standard, 0));
   EXPECT_EQ(books_->MemPoolDestroy(standard), CUDA_ERROR_INVALID_VALUE);
 }
 
-// Who waits, and looks once by itself, is told by who frees: at once, or when the stream has come to it.
+// A waiter that looks only once by itself is woken by the thread that frees: at once, or when the stream has reached
+// the free.
 TEST_F(BooksPool, WhoWaitsIsToldWhenMemoryIsFree) {
   base::Clock& clock = driver_->clock();
   sim_->thread_enter("test");
   for (const bool in_pool : {true, false}) {
-    for (const int how : {0, 1, 2}) {  // in its stream, which is busy; on one that is idle; in none
+    for (const int how :
+         {0, 1, 2}) {  // freed in its busy stream; in an idle stream; without a stream
       const CUstream busy = NewStream();
       CUdeviceptr held = 0;
       ASSERT_TRUE((in_pool ? books_->MemAllocAsync(payer(), &held, 48 * kMiB, busy)
@@ -328,9 +331,9 @@ TEST_F(BooksPool, WhoWaitsIsToldWhenMemoryIsFree) {
       ASSERT_CU(how == 2 ? books_->MemFree(held) : books_->MemFreeAsync(held, busy));
       ASSERT_CU(cu_->StreamSynchronize(busy));
       const Time free = clock.Now();
-      EXPECT_EQ(served, Time{});  // not before
+      EXPECT_EQ(served, Time{});  // not served earlier
       waiter->Join();
-      EXPECT_LE(served - free, Micros(21)) << in_pool << how;  // a wake takes 20
+      EXPECT_LE(served - free, Micros(21)) << in_pool << how;  // a wake-up takes 20 us
       EXPECT_LE(looks, 2) << in_pool << how;
       ExpectExact();
       EXPECT_CU(cu_->StreamDestroy(busy));
@@ -339,7 +342,7 @@ TEST_F(BooksPool, WhoWaitsIsToldWhenMemoryIsFree) {
   sim_->thread_leave();
 }
 
-// Two that wait for each other's idle memory would do so for ever.
+// Otherwise two tenants that wait for each other's idle memory would wait for ever.
 TEST_F(BooksPool, WhoeverWaitsKeepsNoIdleMemoryFromOthers) {
   CUmemoryPool const one = NewPool(), two = NewPool();
   CUdeviceptr pointer = 0;
@@ -349,7 +352,7 @@ TEST_F(BooksPool, WhoeverWaitsKeepsNoIdleMemoryFromOthers) {
   }
   EXPECT_CU(cu_->StreamSynchronize(stream_));
   uint64_t seen = 0;
-  // What somebody else asks for meanwhile is there, in whatever pool it is.
+  // Another request that arrives meanwhile gets the idle memory, whichever pool holds it.
   const auto wait = [&](quota::Account&, uint64_t) {
     CUdeviceptr other = 0;
     EXPECT_TRUE(books_->MemAlloc(payer(), &other, kLimit * 3 / 4).ok());
@@ -370,7 +373,7 @@ TEST_F(BooksPool, WhoeverWaitsKeepsNoIdleMemoryFromOthers) {
   EXPECT_OK(books_->CheckInvariants());
 }
 
-// A tenant that has given everything back may be gone when the pool ends.
+// A tenant that has freed everything may be removed before the pool ends.
 TEST_F(BooksPool, AnAccountThatHoldsNothingIsForgotten) {
   CUmemoryPool const pool = NewPool();
   {
@@ -383,7 +386,7 @@ TEST_F(BooksPool, AnAccountThatHoldsNothingIsForgotten) {
     EXPECT_EQ(gone->charged(), 0u);
   }
   credited_[1] = 0;
-  EXPECT_CU(books_->DevicePrimaryCtxReset(0));  // ASan would see it
+  EXPECT_CU(books_->DevicePrimaryCtxReset(0));  // ASan would detect a use of the removed account
   EXPECT_EQ(credited_[1], 0u);
   EXPECT_CU(cu_->DevicePrimaryCtxRetain(&context_, 0));
   EXPECT_CU(cu_->CtxPushCurrent(context_));
@@ -418,11 +421,12 @@ TEST_F(BooksTwoDevices, AnAllocationInAStreamOfAnotherDeviceIsOfThatDevicesPool)
   ASSERT_TRUE(books_->MemAllocAsync(payer(), &idle, 4 * kMiB, nullptr).ok());
   EXPECT_CU(books_->MemFreeAsync(idle, nullptr));
   idle_before = account_->charged();
-  // The stream is the first device's, though the second is current: the idle memory there is of no use.
+  // The stream belongs to the first device although the second is current, so idle memory of the second device is of
+  // no use.
   ASSERT_TRUE(books_->MemAllocAsync(payer(), &pointer, 4 * kMiB, stream_).ok());
   EXPECT_EQ(account_->charged(), idle_before + 4 * kMiB);
   ASSERT_CU(cu_->CtxPopCurrent(&popped));
-  EXPECT_EQ(Used(), 4 * kMiB);  // of the first device
+  EXPECT_EQ(Used(), 4 * kMiB);  // on the first device
   EXPECT_EQ(account_->charged(), books_->BytesOf(account_.get()));
   EXPECT_CU(books_->MemFree(pointer));
   EXPECT_CU(books_->DevicePrimaryCtxReset(1));
@@ -451,7 +455,7 @@ TEST_F(BooksTwoDevices, APoolIsOfTheDeviceThatItWasMadeFor) {
   EXPECT_EQ(books_->PoolDevice(nullptr), Books::kNoDevice);
 }
 
-// The device's current pool changes between the look at it and the allocation, as by another thread.
+// The device's current pool changes between the query and the allocation, as if by another thread.
 const driver::Table* the_driver = nullptr;
 CUmemoryPool the_other_pool = nullptr;
 
@@ -477,7 +481,7 @@ TEST_F(BooksPool, AnAllocationIsOfThePoolThatItCameFrom) {
   EXPECT_EQ(account_->charged(), 0u);
 }
 
-// A capture ends, or begins, between the look at the stream and the allocation, as by another thread.
+// A capture ends or begins between the query of the stream and the allocation, as if by another thread.
 bool the_capture_ends = false, the_capture_begins = false;
 
 TEST_F(BooksPool, WhatACaptureThatEndsLetsThroughIsPaidFor) {
@@ -501,18 +505,18 @@ TEST_F(BooksPool, WhatACaptureThatEndsLetsThroughIsPaidFor) {
   EXPECT_EQ(account_->charged(), 4 * kMiB);
   EXPECT_CU(books.MemFree(pointer));
   EXPECT_EQ(Used(), account_->charged());
-  // It ends and another begins: nothing of it is left but in the graph.
+  // The capture ends and another one begins: the allocation exists only in the graph.
   ASSERT_CU(cu_->StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
   the_capture_ends = the_capture_begins = true;
   ASSERT_TRUE(books.MemAllocAsync(payer(), &pointer, 3 * kMiB, stream_).ok());
   EXPECT_CU(cu_->StreamEndCapture(stream_, &graph));
   EXPECT_EQ(Used(), account_->charged());
-  // It begins: what is allocated is the graph's, and not paid for.
+  // A capture begins: the allocation belongs to the graph and is not charged.
   the_capture_begins = true;
   ASSERT_TRUE(books.MemAllocAsync(payer(), &pointer, 3 * kMiB, stream_).ok());
   EXPECT_CU(cu_->StreamEndCapture(stream_, &graph));
   EXPECT_EQ(Used(), account_->charged());
-  // At the quota what was let through is given back.
+  // At the quota, an allocation that was let through is given back.
   account_->SetLimit(kMiB);
   ASSERT_CU(cu_->StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
   the_capture_ends = true;
@@ -523,7 +527,7 @@ TEST_F(BooksPool, WhatACaptureThatEndsLetsThroughIsPaidFor) {
   EXPECT_LE(account_->charged(), kMiB);
 }
 
-// A file that stands for another interface's memory.
+// A file that stands for memory of another interface.
 CUDA_EXTERNAL_MEMORY_HANDLE_DESC Exported(uint64_t bytes) {
   CUDA_EXTERNAL_MEMORY_HANDLE_DESC file{};
   file.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
@@ -541,7 +545,7 @@ TEST_F(BooksPool, ABufferKeepsExternalMemory) {
   file.handle.fd = twin;
   ASSERT_TRUE(books_->ImportExternalMemory(payer(), &again, &file).ok());
   ExpectExact();
-  EXPECT_EQ(account_->charged(), 3 * kMiB);  // not twice
+  EXPECT_EQ(account_->charged(), 3 * kMiB);  // not charged twice
   CUDA_EXTERNAL_MEMORY_BUFFER_DESC part{};
   part.size = kMiB;
   CUdeviceptr buffer = 0;
@@ -577,8 +581,8 @@ TEST_F(BooksPool, AMappedArrayKeepsExternalMemory) {
   part.offset = 3 * kMiB - 512;
   EXPECT_NE(books_->ExternalMemoryGetMappedMipmappedArray(&own, memory, &part), CUDA_SUCCESS);
   ExpectExact();
-  EXPECT_EQ(account_->charged(), 3 * kMiB);  // the arrays are of what was imported
-  // One with memory of its own beside them.
+  EXPECT_EQ(account_->charged(), 3 * kMiB);  // the arrays use the imported memory
+  // An array that has its own memory, beside them.
   ASSERT_TRUE(books_->MipmappedArrayCreate(payer(), &own, &part.arrayDesc, 3).ok());
   ExpectExact();
   EXPECT_GT(account_->charged(), 3 * kMiB);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random legal sequences of every family from several threads and for two tenants, with frees by whoever comes
-// by, mixed kinds of frees among them. Between the rounds nothing is under way, and the books are the driver's
-// count. GPUSHARE_PROPERTY_CASES=N: so many rounds; GPUSHARE_PROPERTY_SEED=S: others.
+// Random legal sequences of every family from several threads and for two tenants. Any thread may free an allocation,
+// by any kind of free. Between the rounds no call is running, and the books agree with the driver's count.
+// GPUSHARE_PROPERTY_CASES=N sets the number of rounds; GPUSHARE_PROPERTY_SEED=S selects other ones.
 #include <cstdlib>
 #include <mutex>
 #include <random>
@@ -39,7 +39,7 @@ class BooksRandom : public BooksTest, public ::testing::WithParamInterface<uint6
  protected:
   BooksRandom() : BooksTest("wall", 1, GetParam()) {}
 
-  // One gives back what is idle when the program waits, the other keeps it.
+  // One pool releases idle memory when the program synchronizes; the other keeps it.
   void MakePools() {
     for (const uint64_t keep : {uint64_t{0}, UINT64_MAX}) {
       CUmemPoolProps properties{};
@@ -86,7 +86,7 @@ class BooksRandom : public BooksTest, public ::testing::WithParamInterface<uint6
         } else {
           answer = thing.family->take(*books_, payer, bytes, stream, &thing.handle);
         }
-        // Past the limit is what a pool grew by and another thread has taken a part of.
+        // The excess over the limit is growth of a pool of which another thread has taken a part.
         EXPECT_LE(accounts[who]->charged(), kLimit + kThreads * GetParam());
         if (answer.ok()) {
           Put(thing);
@@ -154,7 +154,7 @@ TEST_P(BooksRandom, TheBooksAreTheDriversCountWheneverNothingIsUnderWay) {
   }
   std::mt19937 random(0);
   for (Thing thing; Any(random, &thing);) Give(thing, false, stream_);
-  EXPECT_CU(books_->DeviceGraphMemTrim(0));  // what another's trim left since it ran
+  EXPECT_CU(books_->DeviceGraphMemTrim(0));  // releases what another trim left since the graph ran
   ExpectRight();
   for (CUmemoryPool pool : pools_) EXPECT_CU(books_->MemPoolDestroy(pool));
   ExpectRight();

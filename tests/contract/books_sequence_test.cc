@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fuzzer of driver calls (tests/fuzz/books_fuzz.cc) on random bytes and on its corpus. GPUSHARE_PROPERTY_CASES=N: so
-// many sequences; GPUSHARE_PROPERTY_SEED=S: others.
+// Runs the fuzzer of driver calls (tests/fuzz/books_fuzz.cc) on random bytes and on its corpus.
+// GPUSHARE_PROPERTY_CASES=N sets the number of sequences; GPUSHARE_PROPERTY_SEED=S selects other ones.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -24,7 +24,8 @@ TEST(BooksSequence, TheBooksAreTheModelsAndTheDriversCountAfterEveryCall) {
   for (int sequence = 0; sequence < sequences; ++sequence) {
     std::vector<uint8_t> bytes(random() % 600);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-    EXPECT_EQ(0, LLVMFuzzerTestOneInput(bytes.data(), bytes.size())) << sequence;  // it aborts
+    EXPECT_EQ(0, LLVMFuzzerTestOneInput(bytes.data(), bytes.size()))
+        << sequence;  // aborts on failure
   }
 }
 

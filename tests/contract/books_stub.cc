@@ -15,7 +15,7 @@ struct Succeeds<CUresult(CUDAAPI*)(Arguments...)> {
 
 template <typename Handle>
 CUresult Give(Handle* handle, uint64_t value) {
-  *handle = (Handle)value;  // NOLINT: integers and pointers
+  *handle = (Handle)value;  // NOLINT: casts integers and pointers alike
   return CUDA_SUCCESS;
 }
 
@@ -106,7 +106,7 @@ void StubDriver::FillPools() {
   table.MemPoolDestroy = [](CUmemoryPool) { return Enter("MemPoolDestroy"), CUDA_SUCCESS; };
   table.MemPoolTrimTo = [](CUmemoryPool, size_t) { return Enter("MemPoolTrimTo"), CUDA_SUCCESS; };
   table.MemPoolGetAttribute = [](CUmemoryPool, CUmemPool_attribute, void* data) {
-    // What is read before the others come is true no longer when this one goes on.
+    // The value is read before the other threads run, so it may be out of date when this call continues.
     const uint64_t reserved = current_->pool_reserved;
     Enter("MemPoolGetAttribute");
     return *static_cast<uint64_t*>(data) = reserved, CUDA_SUCCESS;
@@ -189,7 +189,7 @@ void StubDriver::FillContexts() {
     return CUDA_SUCCESS;
   };
   table.DevicePrimaryCtxGetState = [](CUdevice, unsigned*, int* active) {
-    // What is read before the others come is true no longer when this one goes on.
+    // The value is read before the other threads run, so it may be out of date when this call continues.
     *active = current_->primary_count > 0 ? 1 : 0;
     if (current_->primary_count == 1) Enter("DevicePrimaryCtxGetState of the last");
     return CUDA_SUCCESS;

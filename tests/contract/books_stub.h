@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver whose every answer a test chooses: which address or handle comes next, what a pool has reserved, what
-// happens in the middle of a call. What a call hands out is up to `next`, so that handles come again as they may from
-// a real driver and never do from the simulated one.
+// A stub driver for which the test chooses every answer: the next address or handle, the memory that a pool has reserved, and what
+// happens in the middle of a call. Setting `next` lets handles come back, which a real driver may do and the simulated one never
+// does.
 #ifndef GPUSHARE_TESTS_CONTRACT_BOOKS_STUB_H_
 #define GPUSHARE_TESTS_CONTRACT_BOOKS_STUB_H_
 
@@ -23,7 +23,7 @@
 
 namespace gpushare::books {
 
-// One at a time: the driver's functions have no object.
+// Only one may exist at a time, since the driver's functions are not bound to an object.
 class StubDriver {
  public:
   StubDriver();
@@ -31,25 +31,26 @@ class StubDriver {
   StubDriver(const StubDriver&) = delete;
   StubDriver& operator=(const StubDriver&) = delete;
 
-  driver::Table table;  // what is not named below succeeds and does nothing
+  driver::Table table;  // functions that are not controlled below succeed and do nothing
 
   uint64_t next =
-      0x1000;  // handed out by whatever hands something out; 0x1000 further each time, unless
-  bool same = false;  // the same is to come again
+      0x1000;  // the next address or handle that any call returns; grows by 0x1000 each time, unless
+  bool same = false;  // is set, which returns the same one again
   size_t pitch_unit = 512;
-  uint64_t pool_reserved = 0, pool_grows = 0;    // by how much more than is asked
-  CUresult pool_result = CUDA_SUCCESS;           // of allocations
-  uint64_t graph_reserved = 0, graph_takes = 0;  // by a launch, if the device has less
-  uint64_t graph_needs = 0;                      // of the one allocation node of every graph
-  bool busy = false;                             // streams and events have not come to their end
+  uint64_t pool_reserved = 0, pool_grows = 0;  // growth beyond the bytes asked for
+  CUresult pool_result = CUDA_SUCCESS;         // the result of pool allocations
+  uint64_t graph_reserved = 0,
+           graph_takes = 0;  // memory that a launch reserves, if less is reserved
+  uint64_t graph_needs = 0;  // the size of every graph's one allocation node
+  bool busy = false;         // queries of streams and events return not ready
   int primary_count = 1;
-  int attached = 2;                    // to what CtxDetach() is asked of
-  CUcontext context = Context(8);      // current
-  CUcontext stream_context = nullptr;  // of every stream; null: the current one
-  CUcontext green = Context(0x88);     // of every green context
-  int descriptor = -1;                 // exported
+  int attached = 2;                    // the reference count of the context that CtxDetach() gets
+  CUcontext context = Context(8);      // the current context
+  CUcontext stream_context = nullptr;  // the context of every stream; null: the current one
+  CUcontext green = Context(0x88);     // the context of every green context
+  int descriptor = -1;                 // the descriptor that an export returns
 
-  // Runs once in the middle of the next call of that name, on the thread of the call.
+  // Runs `what` once, in the middle of the next call named `call`, on the calling thread.
   void Inside(const std::string& call, std::function<void()> what) {
     const std::lock_guard lock(mutex_);
     inside_[call] = std::move(what);
@@ -73,10 +74,10 @@ class StubDriver {
   std::mutex mutex_;
   std::map<std::string, std::function<void()>> inside_;
   std::map<std::string, int> calls_;
-  std::vector<CUcontext> below_;  // the current one
+  std::vector<CUcontext> below_;  // the stack of contexts below the current one
 };
 
-// The machine's clock, which tells that somebody waits.
+// The machine's clock, which also counts waits.
 class WatchedClock final : public base::Clock {
  public:
   Time Now() override { return base::RealClock().Now(); }
@@ -105,7 +106,7 @@ class BooksStub : public ::testing::Test {
   uint64_t charged() const { return account_->charged(); }
   CUstream stream() const { return reinterpret_cast<CUstream>(uintptr_t{0x51}); }
   CUmemoryPool pool() const { return reinterpret_cast<CUmemoryPool>(uintptr_t{0x901}); }
-  // Starts a thread in the middle of a call, which goes on when that thread has ended or waits.
+  // Runs `what` on a new thread in the middle of a call. The call continues when that thread has ended or waits.
   void Meanwhile(std::function<void()> what) {
     const int before = clock_.waits.load();
     other_ = std::thread([this, what = std::move(what)] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract of the books, over every family: what is charged is what the driver counts.
+// The contract of the books, over every family: the charge equals the driver's count.
 #include <algorithm>
 #include <memory>
 #include <new>
@@ -47,11 +47,11 @@ TEST_P(BooksContract, ChargesWhatTheDriverTakes) {
   EXPECT_EQ(credited_[1], account_->Usage().peak);
 }
 
-// The program's memory, not the device's. What is thrown the shim answers for.
+// Host memory runs out, not device memory. The shim handles the exception.
 TEST_P(BooksContract, WithoutMemoryOfTheHostNothingRemains) {
   const std::set<std::string> pointer_families = {"direct", "pitched",  "managed",
                                                   "array",  "array_3d", "mipmapped"};
-  // Tables that have room fail nowhere, so each try has new ones.
+  // Each try has new books, since tables that have room do not allocate.
   for (int nth = 1; nth <= 24; ++nth) {
     SCOPED_TRACE(nth);
     books_ = std::make_unique<Books>(*cu_);
@@ -68,7 +68,7 @@ TEST_P(BooksContract, WithoutMemoryOfTheHostNothingRemains) {
         }
       }
     }
-    // The table of pointers takes its memory otherwise.
+    // The table of pointers does not allocate by operator new.
     const bool in_table = pointer_families.contains(GetParam().name);
     EXPECT_TRUE(nth > 1 || in_table || work::FailingMemory::failed() > failed);
     ExpectRight();
@@ -95,7 +95,7 @@ TEST_P(BooksContract, AtTheQuotaItIsOutOfMemoryAndNeverMoreThanTheLimit) {
     }
     things.push_back(thing);
   }
-  // At most a granule of each was refused for nothing.
+  // At most one granule for each allocation was refused needlessly.
   EXPECT_GE(things.size(), kLimit / (5 * kMiB + kGranule));
   EXPECT_EQ(account_->Usage().denied, 1u);
   ExpectRight();
@@ -178,7 +178,7 @@ TEST_P(BooksContract, GivenBackTwiceTheDriverAnswersAndTheBooksStay) {
   EXPECT_EQ(Give(thing), GetParam().raw_give(*cu_, thing, stream_));
   EXPECT_NE(Give(thing), CUDA_SUCCESS);
   ExpectRight();
-  // What the books do not know is forwarded.
+  // Memory that the books do not know is forwarded to the driver.
   const uint64_t charged = account_->charged();
   ASSERT_CU(GetParam().raw_take(*cu_, kMiB, stream_, &raw));
   EXPECT_CU(Give(raw));

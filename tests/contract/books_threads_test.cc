@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several threads that make one pool grow at the quota, on streams of their own: by the driver's own count the quota
-// holds. GPUSHARE_PROPERTY_CASES=N: so many rounds; GPUSHARE_PROPERTY_SEED=S: others.
+// Several threads make one pool grow at the quota, each on its own stream. By the driver's own count the quota holds.
+// GPUSHARE_PROPERTY_CASES=N sets the number of rounds; GPUSHARE_PROPERTY_SEED=S selects other ones.
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -41,7 +41,7 @@ class BooksThreads : public BooksTest, public ::testing::WithParamInterface<uint
         EXPECT_CU(books_->MemFreeAsync(held.back(), stream));
         held.pop_back();
       }
-      // One call at a time finds out that what lies idle is of no use to it.
+      // The excess is bounded, since only one call at a time can find that the idle memory is of no use to it.
       EXPECT_LE(Used(), limit() + 2 * GetParam());
     }
     for (const CUdeviceptr pointer : held) EXPECT_CU(books_->MemFreeAsync(pointer, stream));
@@ -60,7 +60,7 @@ TEST_P(BooksThreads, TheDriverNeverKeepsMoreThanTheQuota) {
   for (CUstream& stream : streams) {
     ASSERT_CU(cu_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
   }
-  // In which units the pool grows is found out once.
+  // The books find out once by which units the pool grows.
   CUdeviceptr first = 0;
   ASSERT_TRUE(books_->MemAllocAsync(payer(), &first, 1, stream_).ok());
   EXPECT_CU(books_->MemFreeAsync(first, stream_));
@@ -78,7 +78,7 @@ TEST_P(BooksThreads, TheDriverNeverKeepsMoreThanTheQuota) {
     for (CUstream stream : streams) EXPECT_CU(cu_->StreamSynchronize(stream));
     ExpectExact();
   }
-  EXPECT_LE(account_->Usage().peak, limit());  // nobody owed anything at any time
+  EXPECT_LE(account_->Usage().peak, limit());  // no tenant owed anything at any time
   EXPECT_CU(books_->MemPoolTrimTo(pool, 0));
   ExpectExact();
   EXPECT_EQ(account_->charged(), 0u);

@@ -92,7 +92,7 @@ TEST_F(BooksVirtual, OneUnmappingOfSeveralMappings) {
   EXPECT_CU(Map(1, one));
   EXPECT_CU(Map(2, two));
   EXPECT_CU(books_->MemRelease(one));
-  EXPECT_NE(Unmap(1, 3), CUDA_SUCCESS);  // the third is none
+  EXPECT_NE(Unmap(1, 3), CUDA_SUCCESS);  // the third part is not mapped
   EXPECT_NE(Unmap(5), CUDA_SUCCESS);
   ExpectCharged(2);
   EXPECT_CU(Unmap(1, 2));
@@ -147,7 +147,7 @@ TEST_F(BooksVirtual, ManyExportsThatAreClosedAreForgotten) {
   ExpectCharged(0);
 }
 
-// As another process would.
+// As if another process had exported it.
 TEST_F(BooksVirtual, WhatWasExportedPastTheBooksIsChargedToWhoImportsIt) {
   CUmemGenericAllocationHandle past = 0, imported = 0, again = 0;
   const int file = ExportPast(1, &past);
@@ -183,7 +183,7 @@ TEST_F(BooksVirtual, AnImportsSizeIsFoundWithoutAMapping) {
   }
 }
 
-// One that ends a mapping at a time, and has no addresses for several.
+// Runs on a driver that unmaps one mapping per call, and rejects ranges of several.
 TEST_F(BooksVirtual, AnImportsSizeIsFoundOnADriverThatEndsOneMappingInACall) {
   static std::map<CUdeviceptr, size_t> mappings;
   static const driver::Table* real = nullptr;
@@ -262,7 +262,7 @@ TEST_F(BooksVirtual, RefusedCallsLeaveTheBooksAsTheyAre) {
 
 TEST_F(BooksVirtual, WhatIsBoundToAMulticastObjectStaysUntilItIsUnboundOrTheObjectGoes) {
   const auto object = Multicast(), one = Create(), two = Create(), three = Create();
-  ExpectCharged(3);  // the object costs nothing itself
+  ExpectCharged(3);  // the object itself costs nothing
   EXPECT_CU(books_->MulticastBindMem(object, 0, one, 0, kGranule, 0));
   EXPECT_CU(books_->MulticastBindMem(object, kGranule, two, 0, kGranule, 0));
   EXPECT_CU(Map(0, three));
@@ -287,7 +287,7 @@ TEST_F(BooksVirtual, MemoryOfTheHostIsNotCharged) {
   CUmemGenericAllocationHandle handle = 0;
   account_->SetLimit(0);
   const Answer answer = books_->MemCreate(payer(), &handle, kGranule, &properties_, 0);
-  EXPECT_FALSE(answer.at_quota);  // the simulated driver has none
+  EXPECT_FALSE(answer.at_quota);  // the simulated driver does not support it
   EXPECT_EQ(answer.result, CUDA_ERROR_NOT_SUPPORTED);
 }
 

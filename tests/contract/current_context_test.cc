@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which context is current: what the shim keeps of it is what the driver would say, whatever a program's threads do, by each
-// of the hooks that change it.
+// The current context: what the shim remembers equals what the driver would say, whatever a program's threads do and
+// whichever hook changes it.
 #include "driver/current_context.h"
 
 #include <dlfcn.h>
@@ -43,7 +43,7 @@ constexpr char kPtx[] = R"(.version 7.0
 }
 )";
 
-// The process is a tenant from the first test on, as one that is preloaded.
+// The process is a tenant from the first test on, like a process with the preloaded library.
 class CurrentContextTest : public ::testing::Test {
  protected:
   static driver::Driver& Opened() {
@@ -84,7 +84,7 @@ class CurrentContextTest : public ::testing::Test {
   }
 
   const driver::Table& cu() const { return Opened().table(); }
-  // As a program calls it: the hook, where there is one.
+  // The function as a program calls it: the hook, if there is one.
   template <typename Function>
   static Function* Call(const char* name) {
     void* const hook = FindHook(name);
@@ -109,8 +109,8 @@ class CurrentContextTest : public ::testing::Test {
     return context;
   }
 
-  // How often `call` asks the driver which context is current, beyond twice for each of the gate's markers. The fewest of
-  // several times, since the engine's own thread asks too, whenever it comes to it.
+  // How often `call` asks the driver for the current context, not counting two queries for each of the gate's
+  // markers. Returns the fewest of several tries, since the engine's own thread may ask at any time too.
   template <typename Does>
   uint64_t AsksOf(const Does& call) const {
     uint64_t fewest = UINT64_MAX;
@@ -127,7 +127,7 @@ class CurrentContextTest : public ::testing::Test {
   std::unique_ptr<gpushare::testing::SimControl> sim_;
 };
 
-// Before all others, since a process comes to its share of a GPU once.
+// Runs before all other tests, since a process opens its share of a GPU only once.
 TEST_F(CurrentContextTest, AThreadWithoutAContextHasNoneWhenItsCallHasOpenedTheGpu) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -143,7 +143,7 @@ TEST_F(CurrentContextTest, AThreadWithoutAContextHasNoneWhenItsCallHasOpenedTheG
   EXPECT_EQ(Call<CUresult(CUmemGenericAllocationHandle)>("cuMemRelease")(handle), CUDA_SUCCESS);
 }
 
-// Out of memory would have a framework empty its caches and try again.
+// If the answer were out of memory, a framework would empty its caches and try again.
 TEST_F(CurrentContextTest, WhereTheCurrentContextHasBeenDestroyedTheDriversAnswerIsGiven) {
   CUcontext const context = Create();
   ASSERT_EQ(Call<CUresult(CUcontext)>("cuCtxSetCurrent")(context), CUDA_SUCCESS);
@@ -170,7 +170,7 @@ TEST_F(CurrentContextTest, TheDriverIsAskedOnce) {
   ASSERT_EQ(Call<CUresult(CUcontext)>("cuCtxDestroy_v2")(context), CUDA_SUCCESS);
 }
 
-// Each that may put another context in the place of the calling thread's, with what it needs for that.
+// Each hook that may change the calling thread's current context, with the arguments that it needs for that.
 TEST_F(CurrentContextTest, EachHookForgetsWhatItMayChange) {
   CUcontext a = nullptr, b = nullptr, made = nullptr;
   const auto create = [&](const char* name) {
@@ -182,7 +182,8 @@ TEST_F(CurrentContextTest, EachHookForgetsWhatItMayChange) {
   const auto pop = [&](const char* name) {
     EXPECT_EQ(Call<CUresult(CUcontext*)>(name)(&made), CUDA_SUCCESS);
   };
-  // What the simulated driver has not is refused, and forgets all the same.
+  // A call that the simulated driver does not support is refused, and the remembered context is forgotten all the
+  // same.
   const auto refused = [&](const char* name) {
     EXPECT_NE(Call<CUresult(void*, unsigned long, unsigned long, unsigned long, void*)>(name)(
                   nullptr, 0, 0, 0, nullptr),
@@ -191,7 +192,7 @@ TEST_F(CurrentContextTest, EachHookForgetsWhatItMayChange) {
   struct Case {
     const char* name;
     std::function<void(const char*)> call;
-    bool another = true;  // it is another one's turn then
+    bool another = true;  // alternates between the contexts
   };
   const std::vector<Case> cases = {
       {"cuCtxSetCurrent", [&](auto name) { set(name, b); }},
@@ -248,12 +249,13 @@ TEST_F(CurrentContextTest, EachHookForgetsWhatItMayChange) {
   }
 }
 
-// Threads that do at random what programs do, each to contexts of all: after each step what is kept is what the driver says.
+// Threads randomly do what programs do, each with the contexts of all threads. After each step the remembered context
+// equals the driver's.
 TEST_F(CurrentContextTest, WhateverThreadsDoItIsWhatTheDriverSays) {
   const char* const more = std::getenv("GPUSHARE_PROPERTY_CASES");
   const int steps = more != nullptr ? 400 * std::atoi(more) : 20000;
   constexpr int kThreads = 4;
-  std::mutex mutex;  // nothing of the driver is called under it
+  std::mutex mutex;  // no driver call is made while it is held
   std::array<CUcontext, 6> contexts{};
   for (CUcontext& each : contexts) each = Create();
   std::atomic<int> kept{0};
@@ -283,7 +285,7 @@ TEST_F(CurrentContextTest, WhateverThreadsDoItIsWhatTheDriverSays) {
           case 6:
             Call<CUresult(CUcontext*)>("cuCtxPopCurrent_v2")(&popped);
             break;
-          case 7: {  // often what is current to others
+          case 7: {  // usually a context that is current to other threads
             CUcontext made = nullptr;
             if (Call<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(&made, 0, 0) !=
                 CUDA_SUCCESS) {
@@ -307,7 +309,7 @@ TEST_F(CurrentContextTest, WhateverThreadsDoItIsWhatTheDriverSays) {
             if (random() % 8 == 0) Call<CUresult(CUdevice)>("cuDevicePrimaryCtxReset_v2")(0);
             break;
           default:
-            break;  // it launches
+            break;  // launches only
         }
         kept += CurrentContext::Kept() != nullptr ? 1 : 0;
         ASSERT_EQ(Got(), Driver()) << "step " << i;
@@ -319,11 +321,12 @@ TEST_F(CurrentContextTest, WhateverThreadsDoItIsWhatTheDriverSays) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_GT(kept.load(), kThreads * steps / 8);  // else nothing was tried
+  EXPECT_GT(kept.load(), kThreads * steps / 8);  // otherwise the test would have tried nothing
   for (CUcontext each : contexts) Call<CUresult(CUcontext)>("cuCtxDestroy_v2")(each);
 }
 
-// The default stream is another one in each context, and which is meant the launch knows without asking.
+// The default stream is a different stream in each context, and a launch knows which one is meant without asking the
+// driver.
 TEST_F(CurrentContextTest, ALaunchOnADefaultStreamIsTheCurrentContexts) {
   if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   using LaunchKernel = CUresult(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -357,8 +360,8 @@ TEST_F(CurrentContextTest, ALaunchOnADefaultStreamIsTheCurrentContexts) {
           ASSERT_EQ(Call<CUresult()>("cuCtxSynchronize")(), CUDA_SUCCESS);
         }
       }
-      // But where the gate asks for the next grant, and around its markers: one for each launch where the device is idle
-      // between them, as it is on a busy machine.
+      // The gate asks only for the next grant and around its markers. If the device is idle between launches, that is
+      // one query for each launch; this also happens on a busy machine.
       const uint64_t asks = AsksOf([&] {
         for (int i = 0; i < 400; ++i) {
           ASSERT_EQ(launch(each), CUDA_SUCCESS);
@@ -369,7 +372,7 @@ TEST_F(CurrentContextTest, ALaunchOnADefaultStreamIsTheCurrentContexts) {
       });
       EXPECT_LT(asks, 200u);
     }
-    // By turns: whose kernel is launched in another's context the driver refuses.
+    // In turns: the driver refuses a kernel that is launched in another context.
     for (size_t i = 0; i < 400; ++i) {
       const Place &here = places[i % 2], &there = places[(i + 1) % 2];
       ASSERT_EQ(Call<CUresult(CUcontext)>("cuCtxSetCurrent")(here.context), CUDA_SUCCESS);
@@ -382,7 +385,7 @@ TEST_F(CurrentContextTest, ALaunchOnADefaultStreamIsTheCurrentContexts) {
       ASSERT_EQ(Call<CUresult()>("cuCtxSynchronize")(), CUDA_SUCCESS);
     }
   }
-  // A kernel of a library is launched in whichever context is current, by the same handle.
+  // A library's kernel is launched in whichever context is current, by the same handle.
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
   ASSERT_EQ(Call<decltype(cuLibraryLoadData)>("cuLibraryLoadData")(&library, kPtx, nullptr, nullptr,
@@ -408,7 +411,7 @@ TEST_F(CurrentContextTest, ALaunchOnADefaultStreamIsTheCurrentContexts) {
   ASSERT_EQ(Call<CUresult()>("cuCtxSynchronize")(), CUDA_SUCCESS);
   ASSERT_EQ(Call<CUresult(CUcontext)>("cuCtxDestroy_v2")(third), CUDA_SUCCESS);
   --streams;
-  // An end is seen by the launch as well.
+  // The launch also notices when a context ends.
   std::thread([&] {
     EXPECT_EQ(Call<CUresult(CUcontext)>("cuCtxDestroy_v2")(places[0].context), CUDA_SUCCESS);
   }).join();
@@ -416,7 +419,8 @@ TEST_F(CurrentContextTest, ALaunchOnADefaultStreamIsTheCurrentContexts) {
   ASSERT_EQ(Call<CUresult(CUcontext)>("cuCtxDestroy_v2")(places[1].context), CUDA_SUCCESS);
 }
 
-// What another thread ends may be nobody's any more, and its address another's: all threads ask again.
+// A context that another thread destroys may be current to nobody any more, and its address may be reused: all
+// threads ask again.
 TEST_F(CurrentContextTest, WhatAnotherThreadEndsIsAskedForAgain) {
   CUcontext const context = Create();
   ASSERT_EQ(Call<CUresult(CUcontext)>("cuCtxSetCurrent")(context), CUDA_SUCCESS);
@@ -428,9 +432,9 @@ TEST_F(CurrentContextTest, WhatAnotherThreadEndsIsAskedForAgain) {
   EXPECT_EQ(Got(), Driver());
 }
 
-// The last one: in this process nothing is kept after it.
+// Runs last: afterwards this process does not remember current contexts any more.
 TEST_F(CurrentContextTest, OnceThereAreOtherWaysEachLaunchAsks) {
-  // The simulated driver has no such tables, and what is refused changes nothing.
+  // The simulated driver has no such tables, and the refused call changes nothing.
   CUcontext const context = Create();
   CUmodule module = nullptr;
   CUfunction spin = nullptr;

@@ -17,10 +17,11 @@ std::atomic<int> failures{0};
 #pragma GCC diagnostic ignored \
     "-Wmismatched-new-delete"  // both are replaced here, gcc sees only one
 #endif
-// The linker's: where the program's own code lies.
+// Symbols of the linker that say where the program's own code lies.
 extern "C" const char __executable_start, etext;  // NOLINT: its names
 namespace {
-// The simulated driver allocates by the same functions, and is to have its memory.
+// Whether this allocation is to fail. The simulated driver allocates by the same functions, and its allocations must
+// succeed.
 bool Fails(const void* caller) {
   const auto at = reinterpret_cast<uintptr_t>(caller);
   if (at < reinterpret_cast<uintptr_t>(&__executable_start) ||
@@ -39,7 +40,7 @@ void* operator new(size_t size) {
   if (void* p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
-// The one that throws nothing is replaced as well: a sanitizer has its own, whose memory free() does not take.
+// The nothrow variant is replaced as well: a sanitizer has its own variant, whose memory free() does not accept.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
   if (!Fails(__builtin_return_address(0))) return std::malloc(size);
   failures.fetch_add(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations of the calling thread that fail, for as long as it lives: all, or the n-th alone. The test program's own operator new does it
-// (failing_memory.cc), so that the simulated driver's are as ever.
+// While a FailingMemory exists, allocations of the calling thread fail: all of them, or only the n-th. The test program's operator new
+// does this (failing_memory.cc), so the simulated driver's allocations succeed as usual.
 #ifndef GPUSHARE_TESTS_CONTRACT_FAILING_MEMORY_H_
 #define GPUSHARE_TESTS_CONTRACT_FAILING_MEMORY_H_
 
@@ -9,12 +9,12 @@ namespace gpushare::work {
 class FailingMemory {
  public:
   FailingMemory() : FailingMemory(0) {}
-  explicit FailingMemory(int nth);  // from 1 on; 0: all
+  explicit FailingMemory(int nth);  // counts from 1; 0: all fail
   ~FailingMemory();
   FailingMemory(const FailingMemory&) = delete;
   FailingMemory& operator=(const FailingMemory&) = delete;
 
-  // How many have failed so far, in this program.
+  // The number of allocations that have failed so far in this program.
   static int failed();
 };
 

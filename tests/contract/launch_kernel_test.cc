@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hook of cuLaunchKernel that is written in assembly: the driver gets what the program gave, the books what it took,
-// and whatever the driver does comes back.
+// The hook of cuLaunchKernel that is written in assembly: it passes the program's arguments to the driver, charges
+// the launch in the books, and returns whatever the driver returns or throws.
 #include "shim/launch_kernel.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ struct Parameters {
   bool operator==(const Parameters&) const = default;
 };
 
-// Elsewhere the hook is the C++ of Calls::LaunchKernelAgain() on the process's own books, which are not here.
+// On other platforms the hook is the C++ code of Calls::LaunchKernelAgain() on the process's own books, which this
+// test does not have.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 constexpr bool kInAssembly = true;
 #else
@@ -43,7 +44,7 @@ CUresult Driver(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx
   got = {f, {gx, gy, gz}, {bx, by, bz}, bytes, stream, params, extra};
   was_inside = Outermost::Inside();
   if (does == Does::kRefuse) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-  if (does == Does::kThrow) throw 7;  // as a thread that is cancelled there unwinds
+  if (does == Does::kThrow) throw 7;  // unwinds like a thread that is cancelled there
   return real(f, gx, gy, gz, bx, by, bz, bytes, stream, params, nullptr);
 }
 
@@ -63,7 +64,7 @@ class LaunchKernelTest : public WorkTest {
     WorkTest::TearDown();
   }
   driver::Table& table() { return const_cast<driver::Table&>(*cu_); }
-  // Each parameter is another.
+  // Every parameter has a different value.
   Parameters On(CUstream stream) {
     return {spin_, {3, 2, 5}, {32, 4, 7}, 64, stream, params_, extra_};
   }
@@ -80,7 +81,7 @@ class LaunchKernelTest : public WorkTest {
     EXPECT_CU(result);
     return again;
   }
-  // Launches until it is a habit, and there is credit for several more: the hook goes its own way then.
+  // Launches until the launch is known and there is credit for several more, so that the hook takes its fast path.
   void Prepare(const Tenant& t, const Parameters& p) {
     for (int i = 0; i < 2000; ++i) {
       if (i % 20 == 0 && i < 1000) {
@@ -127,7 +128,7 @@ TEST_F(LaunchKernelTest, TheDriverGetsWhatTheProgramGaveAndAnswers) {
       EXPECT_EQ(got, all);
       EXPECT_TRUE(was_inside);
       EXPECT_FALSE(Outermost::Inside());
-      // The next goes the same way, and none was counted that did not run.
+      // The next launch takes the same path, and no launch was counted that did not run.
       EXPECT_CU(By(hook, all));
       ASSERT_CU(calls_->CtxSynchronize(t.payer()));
       Rest();
@@ -138,7 +139,7 @@ TEST_F(LaunchKernelTest, TheDriverGetsWhatTheProgramGaveAndAnswers) {
   }
 }
 
-// A null stream is what the hook's variant says, and which context is current the driver is not asked again.
+// The variant of the hook says what a null stream means, and the driver is not asked again for the current context.
 TEST_F(LaunchKernelTest, OnADefaultStreamTheDriverGetsTheSame) {
   driver::CurrentContext::Begin();
   const Tenant& t = Weighing(1);
@@ -159,7 +160,7 @@ TEST_F(LaunchKernelTest, OnADefaultStreamTheDriverGetsTheSame) {
     const uint64_t launches = t.gate->stats().launches, asked = CallsOf("cuCtxGetCurrent");
     for (int i = 0; i < 3; ++i) {
       got = {};
-      // What it has been given it may write over, and what the caller has beside that is as it was.
+      // The driver may overwrite its arguments; what the caller has on the stack beside them is unchanged.
       EXPECT_CU(By(shim::LaunchKernelHook(each.per_thread), given));
       EXPECT_EQ(got, meant);
     }
@@ -171,8 +172,8 @@ TEST_F(LaunchKernelTest, OnADefaultStreamTheDriverGetsTheSame) {
   }
 }
 
-// What it is charged is what the C++ would charge, by the list of prices of now; what is passed is the same whether that had to be
-// worked out or not.
+// The launch is charged what the C++ code would charge, by the current list of prices. The driver gets the same
+// arguments whether or not the price had to be computed anew.
 TEST_F(LaunchKernelTest, ItIsChargedByThePricesOfNow) {
   const Tenant& t = Weighing(1);
   ns_ = 1'000;
@@ -191,7 +192,7 @@ TEST_F(LaunchKernelTest, ItIsChargedByThePricesOfNow) {
     EXPECT_EQ(got, all);
     return pocket->spent.load() - before;
   };
-  // The page of the tenant, by a stream that nobody launches on.
+  // Finds the tenant's page through a stream on which nobody launches.
   const auto added = t.gate->AddStream(NewStream(t));
   ASSERT_TRUE(added.ok()) << added.status();
   std::atomic<uint64_t>& units = gate::Gate::LaneOf(**added).page->charge_units;
@@ -199,7 +200,7 @@ TEST_F(LaunchKernelTest, ItIsChargedByThePricesOfNow) {
   const uint64_t charge = charged(false);
   EXPECT_EQ(charged(true), charge);
   units.store(full / 2);
-  // Nobody has said so.
+  // The change has not been announced.
   EXPECT_EQ(charged(true), charge);
   uint64_t prices = pocket->prices.load() + 1000;
   for (const bool first_in_assembly : {true, false}) {
@@ -219,7 +220,7 @@ TEST_F(LaunchKernelTest, ItIsChargedByThePricesOfNow) {
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
-// As many streams as there are places, and more, and default ones among them: each is found where it is.
+// As many streams as there are places, and more, including default ones: each is found where it is.
 TEST_F(LaunchKernelTest, StreamsThatAreNeighboursAreToldApart) {
   driver::CurrentContext::Begin();
   const Tenant& t = Weighing(1);
@@ -228,7 +229,7 @@ TEST_F(LaunchKernelTest, StreamsThatAreNeighboursAreToldApart) {
     CUstream handle;
     uint64_t epoch;
   };
-  // Of each default stream's pair, one stream of the program's that comes to be there too.
+  // For each default stream, one stream of the program whose place is in the same pair.
   std::vector<CUstream> streams = {nullptr, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
   std::array<bool, 3> has{};
   for (int i = 0; i < 200 && !(has[0] && has[1] && has[2]); ++i) {
@@ -242,7 +243,7 @@ TEST_F(LaunchKernelTest, StreamsThatAreNeighboursAreToldApart) {
     }
   }
   ASSERT_TRUE(has[0] && has[1] && has[2]);
-  // Either way round: whoever came second has the neighbour's place.
+  // In both orders: the stream that came second has the neighbouring place.
   for (const bool backwards : {false, true}) {
     if (backwards) std::reverse(streams.begin(), streams.end());
     for (CUstream stream : streams) {
@@ -250,8 +251,7 @@ TEST_F(LaunchKernelTest, StreamsThatAreNeighboursAreToldApart) {
       ASSERT_NO_FATAL_FAILURE(Prepare(t, all));
     }
     const uint64_t launches = t.gate->stats().launches;
-    CUcontext current =
-        nullptr;  // which is not asked for where the last of them is not a default one
+    CUcontext current = nullptr;  // is not asked for if the last stream is not a default one
     ASSERT_CU(driver::CurrentContext::Get(*cu_, &current));
     for (CUstream stream : streams) {
       const Parameters all = On(stream);
@@ -266,8 +266,8 @@ TEST_F(LaunchKernelTest, StreamsThatAreNeighboursAreToldApart) {
   }
 }
 
-// Something is taken out between the two looks at the limit: what has just been spent is still there, and the parameters are
-// as they were.
+// The credit limit changes between the two looks at it: the charge just made is kept, and the arguments are
+// unchanged.
 TEST_F(LaunchKernelTest, WhatIsClaimedUnderTheLockIsLaunchedAsItWas) {
   const Tenant& t = Weighing(1);
   const Parameters all = On(t.stream);
@@ -278,7 +278,7 @@ TEST_F(LaunchKernelTest, WhatIsClaimedUnderTheLockIsLaunchedAsItWas) {
   const uint64_t before = pocket->spent.load();
   ASSERT_CU(By(hook, all));
   const uint64_t after = pocket->spent.load(), charge = after - before - 1;
-  // To the bit: the assembly is not sure of that, and asks.
+  // Leaves exactly enough credit. The assembly is not sure in this case and asks.
   const uint64_t limit = pocket->limit.exchange(after + charge);
   got = {};
   EXPECT_CU(By(hook, all));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Policies by name through the public API, on the simulated GPU: the share that a virtual device gets, and a
-// Resize() from each to each. policy_test.cc has what each promises in full.
+// Policies by name through the public API, on the simulated GPU: the share that a virtual device gets, and a Resize()
+// from each policy to each other. policy_test.cc tests all promises of each policy.
 #include <string>
 #include <vector>
 
@@ -13,8 +13,8 @@ using ::testing::HasSubstr;
 
 struct Named {
   const char* policy;
-  const char* spec;  // a share of 30 %, or a weight of 1, where the policy takes one
-  double beside;     // share beside one tenant of weight 1 that wants everything
+  const char* spec;  // asks for a share of 30 % or a weight of 1, whichever the policy takes
+  double beside;     // share beside one backlogged tenant of weight 1
   double alone;
 };
 constexpr Named kPolicies[] = {
@@ -37,7 +37,7 @@ class PolicySim : public StreamTest {
   std::string config() const override {
     return "sms=100,memory=8GiB,overlap=serial,clock=virtual,noise=0.03,seed=5";
   }
-  // Shares of the device in the last two thirds of `length`, each device backlogged.
+  // Shares of the device in the last two thirds of `length`, while every device is backlogged.
   std::vector<double> SharesOf(const std::vector<const VirtualDevice*>& devices,
                                absl::Duration length) {
     const absl::Duration begin = runtime_->Now(), end = begin + length;
@@ -96,7 +96,7 @@ TEST_P(PolicySimByName, TakesOverByResizeWhileItRuns) {
     shares = SharesOf({&device, &other}, absl::Milliseconds(900));
   }
   EXPECT_NEAR(shares[0], GetParam().beside, 0.03);
-  // And back: what only this policy had is gone.
+  // And back: the settings that only this policy has are gone.
   EXPECT_OK(device.Resize("compute=60%,policy=fixed-share"));
   EXPECT_NEAR(SharesOf({&device}, absl::Milliseconds(300))[0], 0.6, 0.04);
 }

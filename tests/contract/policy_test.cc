@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every policy promises to those who pick it by name, on the arbiter alone (an exact meter): what is
-// guaranteed is got, a cap is not passed, idle time is lent or withheld. The expectations are written down
-// here by the names that operators know, not taken from the table. Shares are of 1 s windows.
+// What every policy promises to operators who pick it by name, tested on the arbiter alone with an exact meter:
+// guarantees are met, caps are not exceeded, idle time is lent or withheld. The expectations are written here under
+// the names that operators know, and not taken from the policy table. Shares are over windows of 1 s.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -16,13 +16,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kTolerance = 0.01;  // 1 pp, and the burst of a tenant that comes back where said
+constexpr double kTolerance =
+    0.01;  // 1 percentage point; tests also allow the burst of a returning tenant where they say so
 
 struct Promise {
-  const char* name;  // as an operator writes it
-  bool guaranteed;   // its share is its own while it has work
-  bool withholds;    // its share is also its limit
-  bool yields;       // only what others leave
+  const char* name;  // the name as an operator writes it
+  bool guaranteed;   // the tenant gets its share whenever it has work
+  bool withholds;    // the share is also the tenant's limit
+  bool yields;       // the tenant gets only the time that others leave
   bool takes_share, takes_weight, takes_limit;
 };
 
@@ -67,7 +68,7 @@ HarnessTenant Backlogged(const TenantLimits& limits, Nanos kernel = Micros(100))
   return {.limits = limits, .kernels = {kernel}};
 }
 
-// Sanitizers and debug builds take up to a hundred times as long.
+// Under sanitizers and in debug builds a simulated second takes up to a hundred times as long.
 constexpr Nanos kWarm = kSlowBuild ? Millis(200) : Seconds(1);
 constexpr Nanos kEnd = kSlowBuild ? Millis(1300) : Seconds(4);
 
@@ -79,7 +80,7 @@ class PolicyPromises : public ::testing::TestWithParam<Promise> {
 };
 
 TEST_P(PolicyPromises, AGuaranteeIsGotInEverySecondWhileBacklogged) {
-  // Three others who want all of the device, one of them with ten times the weight.
+  // Three others that want the whole device, one of them with ten times the weight.
   Harness h({}, {Backlogged(LimitsOf(GetParam(), 0.3)), Backlogged({.weight = 10}, Millis(1)),
                  Backlogged({.weight = 1}, Micros(14)), Backlogged({.weight = 1}, Micros(300))});
   h.RunUntil(kEnd);
@@ -88,20 +89,20 @@ TEST_P(PolicyPromises, AGuaranteeIsGotInEverySecondWhileBacklogged) {
     EXPECT_GE(least, 0.3 - kTolerance);
   } else if (GetParam().yields) {
     EXPECT_LE(most, kTolerance);
-  } else {  // by weight: one part of 13
+  } else {  // by weight: one part in 13
     EXPECT_NEAR(least, 1.0 / 13, kTolerance);
     EXPECT_NEAR(most, 1.0 / 13, kTolerance);
   }
 }
 
 TEST_P(PolicyPromises, ACapIsNeverPassedNorLeftUnused) {
-  const double cap = 0.3;  // the share where that is the limit, else a limit beside a smaller share
+  const double cap = 0.3;  // the share, if it is the limit; else a limit above a smaller share
   const TenantLimits limits =
       GetParam().withholds ? LimitsOf(GetParam(), cap) : LimitsOf(GetParam(), 0.2, cap);
   ASSERT_DOUBLE_EQ(limits.cap, cap);
-  Harness h({}, {Backlogged(limits)});  // alone: the whole device would be there
+  Harness h({}, {Backlogged(limits)});  // alone, so that the whole device would be available
   h.RunUntil(kEnd);
-  // Half a point and the longest command ÷ the window.
+  // The tolerance is half a percentage point and the longest command divided by the window.
   EXPECT_LE(h.MostUsed(0, kWarm, kEnd), cap + 0.005 + 1e-4);
   EXPECT_GE(h.LeastUsed(0, kWarm, kEnd), cap - 0.005 - 1e-4);
 }
@@ -121,7 +122,7 @@ TEST_P(PolicyPromises, WhatWasLentComesBackWithinASecond) {
   back.start = kWarm;
   Harness h({}, {Backlogged(half, Micros(300)), back});
   h.RunUntil(kEnd);
-  // The first 100 ms may hold the burst of 20 ms; afterwards both have their half.
+  // The first 100 ms may contain the burst of 20 ms; afterwards both tenants have their half.
   EXPECT_LE(Share(h, 1, kWarm, kWarm + Millis(100)), 0.5 + 0.2 + kTolerance);
   const Nanos settled = kWarm + Millis(kSlowBuild ? 100 : 1000);
   EXPECT_NEAR(Share(h, 0, settled, kEnd), 0.5, 1.5 * kTolerance);
@@ -139,7 +140,7 @@ TEST_P(PolicyPromises, HighPriorityGoesFirst) {
   alone.RunUntil(end);
   Harness h({}, {online, Backlogged(LimitsOf(GetParam(), 0.5)), Backlogged({})});
   h.RunUntil(end);
-  // One command of 100 us may be running when a request comes.
+  // One command of 100 us may be running when a request arrives.
   EXPECT_LE(h.LatencyUs(0, 0.99), 1.05 * alone.LatencyUs(0, 0.99) + 100);
   EXPECT_GT(h.LatencyUs(0, 0.5), 0);
 }
@@ -151,14 +152,14 @@ TEST_P(PolicyPromises, NobodyStarvesButWhoOnlyTakesWhatIsLeft) {
   if (GetParam().yields) {
     EXPECT_LE(Share(h, 0, kWarm, kEnd), kTolerance);
   } else {
-    // 2 % come to 100 us in 5 ms, and debts are paid within the slack.
+    // 2 % of 5 ms is 100 us, and debts are paid within the slack.
     EXPECT_LT(h.longest_wait(0), Millis(60));
     EXPECT_GT(Share(h, 0, kWarm, kEnd), 0.015);
   }
 }
 
 TEST_P(PolicyPromises, WhoTakesWhatIsLeftGetsAllOfIt) {
-  // Others that use a part of the device: what they leave goes to this one, up to its limit.
+  // The other tenant uses only a part of the device: the rest goes to this tenant, up to its limit.
   HarnessTenant part = Backlogged({.cap = 0.6});
   Harness h({}, {Backlogged(LimitsOf(GetParam(), 0.3)), part});
   h.RunUntil(kEnd);
@@ -180,7 +181,8 @@ TEST_P(PolicyPromises, TakesOverFromEveryOtherWhileRunning) {
     h.At(change, [&] { h.Update(0, after); });
     const Nanos from = 2 * change, to = from + (kSlowBuild ? Millis(700) : Seconds(1));
     h.RunUntil(to);
-    // Beside one tenant of weight 1: half of what is not guaranteed, where it is not limited to its share.
+    // Beside one tenant of weight 1: the guarantee and half of the remaining time, unless the share is also the
+    // limit.
     const double want = GetParam().withholds    ? 0.3
                         : GetParam().guaranteed ? 0.3 + 0.7 / 2
                         : GetParam().yields     ? 0
@@ -202,7 +204,7 @@ TEST_P(PolicyPromises, RefusesWhatContradictsIt) {
   request.weight = 2;
   EXPECT_EQ(refused(request), !GetParam().takes_weight);
   request = Ask(GetParam(), 0.3);
-  request.limit = 0.8;  // not the share
+  request.limit = 0.8;  // differs from the share
   EXPECT_EQ(refused(request), !GetParam().takes_limit);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process as a tenant on the virtual clock: its books wait by that clock too.
+// The process as a tenant on the virtual clock: its books also wait on that clock.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@
 namespace gpushare::shim {
 namespace {
 
-// Who waits for another's turn at the life of a primary context gives up its own of the clock, for which that waits.
+// A thread that waits for another thread's use of the primary context gives up its turn of the clock, since the other
+// thread waits for that turn.
 TEST(ProcessClock, ThreadsThatEndAndRetainThePrimaryContextWaitForEachOther) {
   setenv("GPUSHARE_SPEC", "memory=1GiB", 1);
   setenv("GPUSHARE_SIM", "memory=4GiB,sms=100,clock=virtual", 1);

@@ -8,10 +8,10 @@
 namespace gpushare::books {
 namespace {
 
-// No memory of the host is asked for: it is the books' allocations that the tests have fail.
+// Allocates no host memory, since the tests make the books' allocations fail.
 struct SparseArray {
   uint64_t handle = 0;
-  CUdeviceptr address = 0;  // 0: nothing is mapped into it
+  CUdeviceptr address = 0;  // 0: no memory is mapped into the array
   uint64_t bytes = 0;
 };
 const driver::Driver* family_driver = nullptr;
@@ -63,7 +63,7 @@ CUresult DestroySparse(CUarray array) {
   return FamilyDriver().table().ArrayDestroy(array);
 }
 
-// At once, where a driver does it in the order of the stream.
+// Maps at once; a real driver maps in the order of the stream.
 CUresult MapPart(CUarrayMapInfo* list, unsigned count, CUstream stream) {
   if (list == nullptr || count != 1) return CUDA_ERROR_INVALID_VALUE;
   const driver::Table& cu = FamilyDriver().table();

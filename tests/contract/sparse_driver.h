@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver with sparse arrays, which the simulated one has none of: an array is a number, and what is mapped into it has
-// a mapping on the GPU, which counts it until the array is unmapped or gone. One part an array.
+// Adds sparse arrays to the simulated driver, which has none. An array is a number. Memory that is mapped into it also gets a mapping
+// on the simulated GPU, which counts the memory until the array is unmapped or destroyed. Each array has one part.
 #ifndef GPUSHARE_TESTS_CONTRACT_SPARSE_DRIVER_H_
 #define GPUSHARE_TESTS_CONTRACT_SPARSE_DRIVER_H_
 
@@ -11,14 +11,14 @@ namespace gpushare::books {
 
 constexpr unsigned kSparseArray = 0x40;  // CUDA_ARRAY3D_SPARSE, newer than the oldest header
 
-// It stays loaded; null: there is none.
+// The simulated driver, which stays loaded until the program ends; null if it cannot be opened.
 const driver::Driver* SimulatedDriver();
-// What the families of allocations are taken from, the simulated one unless a test says another at its begin.
+// The driver that families of allocations use. It is the simulated one unless a test sets another at its beginning.
 const driver::Driver& FamilyDriver();
 void SetFamilyDriver(const driver::Driver& driver);
-// Its table with sparse arrays.
+// The simulated driver's table with sparse arrays added.
 const driver::Table& SparseTable();
-// After a restart of the simulated GPU: there is no array.
+// Forgets all sparse arrays. Call it after a restart of the simulated GPU.
 void ForgetSparseArrays();
 
 }  // namespace gpushare::books

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that is preloaded and uses the SDK: whichever face memory is asked of or given back to, the books are the same.
+// A preloaded program that also uses the SDK: both faces share the same books, whichever of them allocates or frees.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ T Must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// The share of the process is 64 MiB, of a GPU of 4 GiB.
+// The process has a share of 64 MiB of a GPU of 4 GiB.
 class TwoFaces : public ::testing::Test {
  protected:
   static driver::Driver& Opened() {
@@ -115,7 +115,7 @@ TEST_F(TwoFaces, WhatTheSdkAllocatedTheProgramFrees) {
   EXPECT_EQ(Used(), MiB(40).count());
   EXPECT_CU(free_(pointer.value()));
   EXPECT_EQ(Used(), 0u);
-  // It is there for either of them.
+  // Both faces can allocate it.
   CUdeviceptr next = 0;
   EXPECT_CU(alloc_(&next, MiB(60).count()));
   EXPECT_CU(free_(next));
@@ -160,7 +160,7 @@ TEST_F(TwoFaces, WhatLiesIdleInTheProgramsPoolsIsTheSdksAsWell) {
   EXPECT_TRUE(got.ok()) << got.status();
 }
 
-// What a graph of the SDK's copies is known where the program launches it.
+// A graph of the SDK's copies is known to the books when the program launches it.
 TEST_F(TwoFaces, AGraphOfTheSdksIsKnownToTheProgramsCalls) {
   const Allocator memory = Must(Allocator::Create(*share_));
   const Stream stream = Must(Stream::Create(*share_));
@@ -177,7 +177,7 @@ TEST_F(TwoFaces, AGraphOfTheSdksIsKnownToTheProgramsCalls) {
   EXPECT_EQ(Must(share_->stats()).h2d.bytes, before + MiB(1));
 }
 
-// Who may wait comes behind those who do, whichever face they came by.
+// A request that may wait queues behind the ones that wait already, whichever face they came through.
 TEST_F(TwoFaces, NobodyOvertakesWhoWaits) {
   const Allocator memory = Must(Allocator::Create(*share_)),
                   patient = Must(Allocator::Create(*share_, {.over_quota = OverQuota::kWait}));
@@ -192,7 +192,7 @@ TEST_F(TwoFaces, NobodyOvertakesWhoWaits) {
   Thread second = Must(runtime_->StartThread("program", [&] {
     ASSERT_CU(Process::Get().driver().CtxPushCurrent(context_));
     CUdeviceptr pointer = 0;
-    EXPECT_CU(alloc_(&pointer, MiB(16).count()));  // there is room for it
+    EXPECT_CU(alloc_(&pointer, MiB(16).count()));  // there is room for this one
     served.push_back("program");
     EXPECT_CU(free_(pointer));
   }));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of boxes, prefetches and decompressions through the layer `work`. What the simulated driver does not have answers here for itself: what the layer holds and charges is asked.
+// Batches of boxes, prefetches and decompressions through the layer `work`. Calls that the simulated driver does not
+// support are answered here: the tests check what the layer holds and charges.
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr size_t kBytes = 64 << 10;
 
-// The simulated driver has no decompression: here it does nothing but answer.
+// The simulated driver does not support decompression: here the call only returns success.
 class BatchTest : public WorkTest {
  protected:
   void SetUp() override {
@@ -50,7 +51,7 @@ TEST_F(BatchTest, ABatchOfBoxesIsChargedByWhereTheirEndsAre) {
     one.from.pointer = {from, 0, 0, {}};
     one.width = 4096;
     one.height = one.depth = 4;
-    one.order = 1;  // that of the stream
+    one.order = 1;  // the order of the stream
     return one;
   };
   // One box to the device, two from it, three within it.
@@ -74,7 +75,7 @@ TEST_F(BatchTest, ABatchOfBoxesIsChargedByWhereTheirEndsAre) {
     EXPECT_EQ(after.d2h_bytes - truth.d2h_bytes, 2 * kBytes);
     EXPECT_EQ(after.d2d_bytes - truth.d2d_bytes, 3 * kBytes);
   }
-  // What the driver refuses costs nothing.
+  // A batch that the driver refuses costs nothing.
   const gate::GateStats stats = t.gate->stats();
   boxes[0].order = 99;
   EXPECT_EQ(calls_->Memcpy3DBatchAsync(t.payer(), boxes.size(), boxes.data(), 0, t.stream),
@@ -93,7 +94,7 @@ TEST_F(BatchTest, ABatchOfPrefetchesIsChargedByWhereEachGoes) {
   CUmemLocation to[2] = {};
   to[0].type = CU_MEM_LOCATION_TYPE_HOST;
   to[1].type = CU_MEM_LOCATION_TYPE_DEVICE;
-  size_t first_of[] = {0, 3};  // the last one goes to the device
+  size_t first_of[] = {0, 3};  // the last range goes to the device, the others to the host
   const auto prefetch = [&] {
     return calls_->MemPrefetchBatchAsync(t.payer(), pointers, sizes, 4, to, first_of, 2, 0,
                                          t.stream);
@@ -103,18 +104,19 @@ TEST_F(BatchTest, ABatchOfPrefetchesIsChargedByWhereEachGoes) {
   EXPECT_EQ(t.gate->stats().copy_bytes[0], 4u);
   EXPECT_EQ(t.gate->stats().copy_bytes[1], 1230u);
   EXPECT_EQ(Truth(t.account).d2h_bytes, 3 * size_t{4096});  // whole pages
-  // What the driver refuses costs nothing.
+  // A batch that the driver refuses costs nothing.
   sizes[0] = 0;
   EXPECT_EQ(prefetch(), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(t.gate->stats().copy_bytes[0], 4u);
   EXPECT_EQ(t.gate->stats().copy_bytes[1], 1230u);
-  // The limit of its direction holds: 100 MB at 1 GB/s, of which 10 MB are saved up and the last is a debt.
+  // The rate limit of the direction holds: 100 MB at 1 GB/s, minus 10 MB of saved-up credit, and the last batch is a
+  // debt.
   sizes[0] = 1000;
   sizes[3] = kLast;
   const Time began = clock().Now();
   for (int i = 0; i < 5; ++i) ASSERT_CU(prefetch());
   EXPECT_NEAR(Ms(clock().Now() - began), 70, 12);
-  // Nothing is read that is not there.
+  // A null array is not read.
   EXPECT_EQ(
       calls_->MemPrefetchBatchAsync(t.payer(), pointers, nullptr, 4, to, first_of, 2, 0, t.stream),
       CUDA_ERROR_INVALID_VALUE);
@@ -134,7 +136,7 @@ TEST_F(BatchTest, ABatchOfDecompressionsIsOneCommand) {
   EXPECT_EQ(t.gate->stats().copy_bytes[0] + t.gate->stats().copy_bytes[1], 0u);
 }
 
-// The driver may make its call out of another that is hooked as well.
+// The driver may implement the call by another call that is hooked as well.
 TEST_F(BatchTest, WhatTheDriverMakesABatchOfIsNotChargedAgain) {
   const Tenant& t = Weighing(1);
   nested = [&] { return calls_->MemcpyHtoDAsync(t.payer(), a_, host_.data(), kBytes, t.stream); };
@@ -147,7 +149,7 @@ TEST_F(BatchTest, WhatTheDriverMakesABatchOfIsNotChargedAgain) {
   nested = nullptr;
 }
 
-// What the driver refuses at a glance is not read: what is there may be short.
+// A batch that the driver obviously refuses is not read, since its arrays may be too short.
 TEST_F(BatchTest, ACountThatIsNonsenseIsTheDriversToRefuse) {
   const Tenant& t = Weighing(1);
   answer = CUDA_ERROR_INVALID_VALUE;

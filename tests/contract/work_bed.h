@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the layer `work` share: the simulated driver on its virtual clock, an engine, and tenants whose
-// calls go through the layer, beside the simulator's own account of what they used.
+// The fixture for tests of the layer `work`: the simulated driver on its virtual clock, an engine, tenants that call the driver
+// through the layer, and the simulator's own account of what each tenant used.
 #ifndef GPUSHARE_TESTS_CONTRACT_WORK_BED_H_
 #define GPUSHARE_TESTS_CONTRACT_WORK_BED_H_
 
@@ -34,7 +34,7 @@ inline constexpr char kPtx[] = R"(.version 7.0
 
 inline double Ms(Nanos n) { return static_cast<double>(n.count()) * 1e-6; }
 
-// One tenant: its gate, and a stream of its own on an account of its own.
+// One tenant: its gate, and its own stream, which the simulator counts on a separate account.
 struct Tenant {
   gate::Gate* gate = nullptr;
   Gates gates;
@@ -45,7 +45,7 @@ struct Tenant {
 
 class WorkTest : public ::testing::Test {
  protected:
-  // 10 MB take 100 us within the device, 1 ms to it and from it.
+  // A copy of 10 MB takes 100 us within the device, and 1 ms to or from it.
   virtual std::string config() const {
     return "sms=100,overlap=serial,clock=virtual,memory=4GiB,h2d=10GB/s,d2h=10GB/s,d2d=100GB/s";
   }
@@ -55,7 +55,7 @@ class WorkTest : public ::testing::Test {
     return options;
   }
 
-  // It stays loaded; null: there is none.
+  // The driver, which stays loaded until the program ends; null if it cannot be opened.
   static driver::Driver* OpenedOnce() {
     static driver::Driver* const opened = [] {
       auto driver = driver::Driver::Open({.path = "sim"});
@@ -112,7 +112,7 @@ class WorkTest : public ::testing::Test {
     return stream;
   }
 
-  // A kernel that fills the device for so long.
+  // Launches a kernel that fills the device for `cost`.
   CUresult Spin(const Tenant& tenant, Nanos cost, CUstream stream) {
     uint64_t ns = static_cast<uint64_t>(cost.count());
     void* params[] = {&ns};
@@ -125,7 +125,7 @@ class WorkTest : public ::testing::Test {
   Time In(Nanos n) { return clock().Now() + n; }
   void Rest(Nanos n = Millis(5)) { clock().SleepUntil(In(n)); }
 
-  // `body` on a thread of the clock with the context current.
+  // Runs `body` on a thread of the virtual clock, with the test's context current.
   std::unique_ptr<base::ClockThread> Thread(std::function<void()> body) {
     return clock().StartThread("tenant", [this, body = std::move(body)] {
       cu_->CtxPushCurrent(context_);
@@ -134,8 +134,8 @@ class WorkTest : public ::testing::Test {
       cu_->CtxPopCurrent(&popped);
     });
   }
-  // Each body again and again on a thread of its own; the shares of the accounts 1, 2... in percent of what
-  // they used together, in the last three quarters of `length`.
+  // Runs each body repeatedly on its own thread. Returns the shares of the accounts 1, 2... in percent of what they used together,
+  // in the last three quarters of `length`.
   std::vector<double> Shares(Nanos length, const std::vector<std::function<CUresult()>>& bodies) {
     const Time begin = clock().Now(), end = begin + length;
     std::vector<std::unique_ptr<base::ClockThread>> threads;
@@ -165,9 +165,9 @@ class WorkTest : public ::testing::Test {
     return truth;
   }
   double UsedMs(uint32_t account) const { return Truth(account).used_ns * 1e-6; }
-  // What the gate says that the tenant used.
+  // The device time that the gate has measured for the tenant.
   static double MeasuredMs(const Tenant& tenant) { return Ms(tenant.gate->stats().measured); }
-  // A call that the driver's table has not got.
+  // A driver function that driver::Table does not have.
   template <typename F>
   F* Symbol(const char* name) const {
     return reinterpret_cast<F*>(driver_->Symbol(name));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies, sets and prefetches through the layer `work`: each form is charged once, with the bytes that the simulator
-// counts; limits and caps hold; what is refused costs nothing.
+// counts; limits and caps hold; a refused call costs nothing.
 #include <vector>
 
 #include "tests/contract/work_bed.h"
@@ -174,7 +174,7 @@ TEST_F(CopyTest, EachFormIsChargedOnceByWhatItMoves) {
                 form.charged == Charged::kToHost ? kBytes : 0u);
       EXPECT_EQ(after.d2d_bytes - truth.d2d_bytes, form.charged == Charged::kCopy ? kBytes : 0u);
       if (form.name[0] != 'P' ||
-          form.name[1] != 'r') {  // a prefetch of what lies there moves nothing
+          form.name[1] != 'r') {  // a prefetch to where the memory already is moves nothing
         EXPECT_EQ(after.h2d_bytes - truth.h2d_bytes, now.copy_bytes[0] - stats.copy_bytes[0]);
         EXPECT_EQ(after.d2h_bytes - truth.d2h_bytes, now.copy_bytes[1] - stats.copy_bytes[1]);
       }
@@ -182,7 +182,7 @@ TEST_F(CopyTest, EachFormIsChargedOnceByWhatItMoves) {
   }
 }
 
-// The host's memory by an address that is the device's.
+// Host memory through an address that is valid on the device.
 TEST_F(CopyTest, CopiesOfMappedHostMemoryAreLimitedAsWell) {
   const Tenant& t = Add({.limits = {}, .h2d_bytes_per_s = 1e9, .d2h_bytes_per_s = 1e9});
   auto* const allocate = Symbol<CUresult(void**, size_t, unsigned)>("cuMemHostAlloc");
@@ -205,7 +205,7 @@ TEST_F(CopyTest, CopiesOfMappedHostMemoryAreLimitedAsWell) {
     ASSERT_CU(copy());
     EXPECT_EQ(t.gate->stats().copy_bytes[0] - counted, kLarge);
     EXPECT_GT(Ms(clock().Now() - began),
-              20);  // 40 ms, less what is saved up, and the last piece is a debt
+              20);  // 40 ms minus the saved-up credit, and the last piece is a debt
     Rest(Millis(100));
   }
   const uint64_t launches = t.gate->stats().launches;
@@ -214,7 +214,7 @@ TEST_F(CopyTest, CopiesOfMappedHostMemoryAreLimitedAsWell) {
   ASSERT_CU(calls_->MemcpyAtoD(t.payer(), mapped, array_, 0, kBytes));
   EXPECT_EQ(t.gate->stats().copy_bytes[1], kLarge + kBytes);
   EXPECT_EQ(t.gate->stats().launches, launches);
-  // Without the host it is a command of the device.
+  // Without host memory the copy is a command of the device.
   ASSERT_CU(calls_->MemcpyDtoD(t.payer(), a_, b_, kLarge));
   EXPECT_EQ(t.gate->stats().launches, launches + 1);
   EXPECT_EQ(t.gate->stats().copy_bytes[1], kLarge + kBytes);
@@ -228,10 +228,11 @@ TEST_F(CopyTest, ALimitHoldsAndLargeCopiesGoInPieces) {
     ASSERT_CU(calls_->MemcpyHtoDAsync(t.payer(), a_, host_.data(), 40'000'000, t.stream));
   }
   const double ms = Ms(clock().Now() - began);
-  EXPECT_GT(ms, 105);  // 120 MB, of which 10 MB are saved up, and the last piece is a debt
+  EXPECT_GT(ms, 105);  // 120 MB minus 10 MB of saved-up credit, and the last piece is a debt
   EXPECT_LT(ms, 125);
   EXPECT_EQ(CallsOf("cuMemcpyHtoDAsync_v2") - before, 3u * 9u);
-  // Rows as well, and what is beyond the allocation not: the driver refuses it whole.
+  // Rows are limited as well. Rows beyond the end of the allocation are not split, so the driver refuses the whole
+  // copy.
   const CUDA_MEMCPY2D down = Rows(false, true, 1000, 40'000);
   const uint64_t rows_before = CallsOf("cuMemcpy2DAsync_v2");
   ASSERT_CU(calls_->Memcpy2DAsync(t.payer(), &down, t.stream));
@@ -246,13 +247,13 @@ TEST_F(CopyTest, ACapHoldsSetsAndCopiesWithinTheDevice) {
   const Tenant& t = Add({.limits = {.cap = 0.2}});
   for (const bool copies : {false, true}) {
     const Time began = clock().Now();
-    for (int i = 0; i < 300; ++i) {  // 100 us each
+    for (int i = 0; i < 300; ++i) {  // of 100 us each
       ASSERT_CU(copies ? calls_->MemcpyDtoD(t.payer(), b_, a_, 10'000'000)
                        : calls_->MemsetD32Async(t.payer(), b_, 1, 2'500'000, t.stream));
     }
     ASSERT_CU(calls_->CtxSynchronize(t.payer()));
     EXPECT_NEAR(Ms(clock().Now() - began), 137, 15)
-        << copies;  // 30 ms ÷ 20 %, less what is saved up
+        << copies;  // 30 ms ÷ 20 %, minus the saved-up credit
     Rest();
   }
   EXPECT_NEAR(MeasuredMs(t), 60, 4);
@@ -268,7 +269,7 @@ TEST_F(CopyTest, WhatTheDriverRefusesCostsNothing) {
   const gate::GateStats stats = t.gate->stats();
   EXPECT_EQ(stats.copy_bytes[0], 0u);
   EXPECT_EQ(stats.launches, 0u);
-  const Time began = clock().Now();  // without a debt
+  const Time began = clock().Now();  // starts without a debt
   EXPECT_CU(calls_->MemcpyHtoD(t.payer(), a_, host_.data(), 1000));
   EXPECT_LT(clock().Now() - began, Millis(2));
 }
@@ -278,7 +279,8 @@ TEST_F(CopyTest, SharesHoldWithCopiesAmongKernels) {
   int i = 0;
   const std::vector<double> shares =
       Shares(Millis(1300), {[&] {
-                              // Short beside the kernels: the simulated device moves bytes beside its kernels.
+                              // These copies are short beside the kernels: the simulated device copies while kernels
+                              // run.
                               if (++i % 8 == 0)
                                 calls_->MemcpyDtoDAsync(a.payer(), b_, a_, 4096, a.stream);
                               if (i % 8 == 4)

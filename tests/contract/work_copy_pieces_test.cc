@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large copies beside other tenants, through the layer `work`: in pieces, of which each tenant has few in flight.
+// Large copies beside other tenants, through the layer `work`: they are split into pieces, and each tenant has few in
+// flight.
 #include <algorithm>
 #include <vector>
 
@@ -9,7 +10,7 @@ namespace gpushare::work {
 namespace {
 
 constexpr size_t kLarge = size_t{64} << 20, kSmall = size_t{1} << 20;
-constexpr double kBytesPerMs = 10e6;  // of the link, a direction
+constexpr double kBytesPerMs = 10e6;  // the link's rate in each direction
 
 class CopyPiecesTest : public WorkTest {
  protected:
@@ -30,7 +31,7 @@ class CopyPiecesTest : public WorkTest {
   Tenant& Of(sched::Band band, double weight = 1) {
     return Add({.limits = {.weight = weight, .band = band}});
   }
-  // How long each of `n` requests takes, a copy of 1 MiB every 3 ms.
+  // The times of `n` requests, each a copy of 1 MiB, one every 3 ms.
   std::vector<double> Requests(const Tenant& t, int n) {
     std::vector<double> took;
     for (int i = 0; i < n; ++i) {
@@ -56,13 +57,13 @@ TEST_F(CopyPiecesTest, AloneACopyIsOneCallThatWaitsForNothing) {
   EXPECT_LT(Ms(clock().Now() - began), 0.1);
   EXPECT_EQ(CallsOf("cuMemcpyHtoDAsync_v2") - calls, 1u);
   EXPECT_EQ(CallsOf("cuEventRecord"), records);
-  // Nor does who is above all others.
+  // A tenant in the highest band does not split its copies either.
   Tenant& high = Of(sched::Band::kHigh);
   ASSERT_CU(Up(high, kLarge));
   EXPECT_EQ(CallsOf("cuMemcpyHtoDAsync_v2") - calls, 2u);
 }
 
-// The bar: 1.05 times what it takes alone, and the residual: two pieces of 4 MiB.
+// The bound: 1.05 times the time that it takes alone, and two pieces of 4 MiB.
 TEST_F(CopyPiecesTest, AServicesInputWaitsForLittleOfBestEffortsCopies) {
   const Tenant& service = Of(sched::Band::kHigh);
   const double alone = Requests(service, 100)[98];
@@ -80,8 +81,8 @@ TEST_F(CopyPiecesTest, AServicesInputWaitsForLittleOfBestEffortsCopies) {
   const double ms = Ms(clock().Now() - began);
   const double residual = 2 * 4 * 1.048576e6 / kBytesPerMs;
   EXPECT_LE(beside, 1.05 * alone + residual);
-  EXPECT_GT(beside, alone);  // it was beside something
-  // And the link is as busy as it was.
+  EXPECT_GT(beside, alone);  // the service did run beside other copies
+  // And the link is as busy as before.
   const double moved = static_cast<double>(Truth(train.account).h2d_bytes - before) +
                        300 * static_cast<double>(kSmall);
   EXPECT_GE(moved, 0.97 * kBytesPerMs * ms);
@@ -121,7 +122,7 @@ TEST_F(CopyPiecesTest, ManyOfAFewMegabytesQueueNoMoreThanOneLargeOne) {
   EXPECT_LT(Ms(clock().Now() - began), (2 * 4 + 1) * 1.048576e6 / kBytesPerMs + 0.05);
 }
 
-// What is behind something that only the calling thread can end goes on: each call comes back.
+// Copies behind work that only the calling thread can end must not block that thread: each call returns.
 TEST_F(CopyPiecesTest, BehindAStreamThatWaitsForItsCallerNothingWaitsForLong) {
   const Tenant &t = Weighing(1), &other = Weighing(1);
   const auto wait =
@@ -135,7 +136,7 @@ TEST_F(CopyPiecesTest, BehindAStreamThatWaitsForItsCallerNothingWaitsForLong) {
   Time began = clock().Now();
   ASSERT_CU(Up(t, kLarge));
   EXPECT_NEAR(Ms(clock().Now() - began), 20, 3);
-  // It is known by now.
+  // By now the layer knows that the stream is stuck.
   began = clock().Now();
   for (int i = 0; i < 20; ++i) ASSERT_CU(Up(t, kSmall));
   EXPECT_LT(Ms(clock().Now() - began), 1);
@@ -143,7 +144,7 @@ TEST_F(CopyPiecesTest, BehindAStreamThatWaitsForItsCallerNothingWaitsForLong) {
   ASSERT_CU(write(other.stream, word, 1, 0));
   ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
   EXPECT_EQ(Truth(t.account).h2d_bytes, kLarge + 20 * kSmall);
-  // And it waits again, for what goes on.
+  // The stream goes on, so its copies are split and waited for again.
   const uint64_t calls = CallsOf("cuMemcpyHtoDAsync_v2");
   ASSERT_CU(Up(t, kLarge));
   EXPECT_EQ(CallsOf("cuMemcpyHtoDAsync_v2") - calls, 16u);
@@ -161,7 +162,7 @@ TEST_F(CopyPiecesTest, AllOfItArrivesInTheOrderOfItsStream) {
   ASSERT_CU(calls_->MemcpyDtoHAsync(other.payer(), host_ + kLarge, device_, kLarge, other.stream));
   ASSERT_CU(calls_->StreamSynchronize(other.payer(), other.stream));
   EXPECT_TRUE(std::equal(host_, host_ + kLarge, host_ + kLarge));
-  // Blocking ones as well, and one that the driver refuses is refused whole.
+  // Blocking copies are split as well, and a copy that the driver refuses is refused as a whole.
   std::fill(host_ + kLarge, host_ + 2 * kLarge, 0);
   const uint64_t calls = CallsOf("cuMemcpyDtoH_v2");
   ASSERT_CU(calls_->MemcpyDtoH(t.payer(), host_ + kLarge, device_, kLarge));
@@ -173,7 +174,7 @@ TEST_F(CopyPiecesTest, AllOfItArrivesInTheOrderOfItsStream) {
   EXPECT_EQ(Truth(t.account).h2d_bytes, moved);
 }
 
-// A piece whose event the driver does not record is not waited for, and its event serves the next.
+// A piece whose event cannot be recorded is not waited for, and the event is reused for the next piece.
 TEST_F(CopyPiecesTest, AnEventThatIsNotRecordedIsGivenBack) {
   const Tenant &t = Weighing(1), &other = Weighing(1);
   static_cast<void>(other);
@@ -187,7 +188,7 @@ TEST_F(CopyPiecesTest, AnEventThatIsNotRecordedIsGivenBack) {
   ASSERT_EQ(sim_->inject("clear", error, sizeof error), 0) << error;
 }
 
-// Into a graph it goes whole, and adds no node of ours.
+// A captured copy goes into the graph whole, and no node is added.
 TEST_F(CopyPiecesTest, WhileCapturingItIsOneCall) {
   const Tenant &t = Weighing(1), &other = Weighing(1);
   static_cast<void>(other);
@@ -204,7 +205,7 @@ TEST_F(CopyPiecesTest, WhileCapturingItIsOneCall) {
   EXPECT_EQ(nodes, 1u);
 }
 
-// Another of the thread's streams that is being captured is none the worse for what is asked meanwhile.
+// Queries that are made meanwhile do not invalidate a capture of another stream of the same thread.
 TEST_F(CopyPiecesTest, BesideACaptureOfTheSameThread) {
   const Tenant &t = Weighing(1), &other = Weighing(1);
   ASSERT_CU(calls_->StreamBeginCapture(other.stream, [&] {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A copy that waits for room while what it waits for, or the thread itself, comes to an end: in the midst of the question that it
-// asks the driver.
+// A copy waits for room, and the tenant, the context or the thread itself ends in the middle of the event query.
 #include <pthread.h>
 
 #include <atomic>
@@ -16,7 +15,7 @@ namespace {
 constexpr size_t kManyPieces = size_t{64} << 20;
 
 decltype(driver::Table::EventQuery) real_query;
-// What happens first where this thread asks of an event, once.
+// Runs once, before the next event query of this thread.
 thread_local std::function<void()> in_query;
 
 CUresult Query(CUevent event) {
@@ -42,7 +41,7 @@ class CopyWaitsTest : public WorkTest {
   CUresult Copy(const Tenant& t) {
     return calls_->MemcpyHtoDAsync(t.payer(), device_, host_, kManyPieces, t.stream);
   }
-  // The tenant's stream is one of a context beside the bed's, which it returns.
+  // Gives the tenant a stream of a new context, which it returns.
   CUcontext Elsewhere(Tenant& t) {
     const auto create = Symbol<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2");
     CUcontext made = nullptr, popped = nullptr;
@@ -68,10 +67,10 @@ TEST_F(CopyWaitsTest, IsNotCancelledWhereItAsksTheDriver) {
     pthread_setcancelstate(state, nullptr);
   };
   ASSERT_CU(Copy(t));
-  EXPECT_EQ(in_query, nullptr);  // it has asked
+  EXPECT_EQ(in_query, nullptr);  // the query was made
   EXPECT_EQ(state, PTHREAD_CANCEL_DISABLE);
   pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
-  EXPECT_EQ(state, PTHREAD_CANCEL_ENABLE);  // as it was
+  EXPECT_EQ(state, PTHREAD_CANCEL_ENABLE);  // restored to the previous state
 }
 
 TEST_F(CopyWaitsTest, WhatUnwindsItThereLeavesNothingThatOthersWaitFor) {
@@ -98,7 +97,7 @@ TEST_F(CopyWaitsTest, WhatUnwindsItThereLeavesNothingThatOthersWaitFor) {
 TEST_F(CopyWaitsTest, AContextThatEndsWaitsForQuestionsOfItsOwnEventsOnly) {
   Tenant &t = Weighing(1), &other = Weighing(1);
   const CUcontext of_t = Elsewhere(t), of_other = Elsewhere(other);
-  ASSERT_CU(Copy(other));  // it is known
+  ASSERT_CU(Copy(other));  // the stream is known now
   std::atomic<bool> own{false}, others{false};
   std::unique_ptr<base::ClockThread> a, b;
   in_query = [&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bed of the layer `work` with a second GPU: an engine on each, tenants with a share of both.
+// Extends the fixture of the layer `work` by a second GPU: one engine for each GPU, and tenants with a share of both.
 #ifndef GPUSHARE_TESTS_CONTRACT_WORK_DEVICES_BED_H_
 #define GPUSHARE_TESTS_CONTRACT_WORK_DEVICES_BED_H_
 

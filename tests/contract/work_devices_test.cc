@@ -12,7 +12,7 @@ namespace {
 
 class MultiDeviceTest : public TwoGpusTest {
  protected:
-  // A kernel that fills each device for so long; `turned`: the second device's first.
+  // A kernel that fills each device for `cost`; with `turned`, the second device's launch comes first in the list.
   CUresult Launch(const Tenant& tenant, Nanos cost, bool turned = false, unsigned grid = 100) {
     uint64_t ns = static_cast<uint64_t>(cost.count());
     void* params[] = {&ns};
@@ -49,18 +49,19 @@ TEST_F(MultiDeviceTest, WhatTheDriverRefusesCostsNothing) {
   EXPECT_EQ(t.gate->stats().launches + There(t)->stats().launches, 0u);
 }
 
-// What may not run on one of them runs on neither.
+// A launch that one of the devices may not run yet runs on neither.
 TEST_F(MultiDeviceTest, TheTighterLimitHoldsBoth) {
   const Tenant& t = AddOnBoth({}, {.limits = {.cap = 0.25}});
   const Time began = clock().Now();
   for (int i = 0; i < 50; ++i) ASSERT_CU(Launch(t, Millis(1)));
   ASSERT_CU(cu_->StreamSynchronize(t.stream));
   ASSERT_CU(cu_->StreamSynchronize(streams_.at(&t)));
-  // 50 ms at a quarter, less what is saved up.
+  // 50 ms at a quarter, minus the saved-up credit.
   EXPECT_NEAR(Ms(clock().Now() - began), 190, 20);
 }
 
-// One device is had already, the other one is not: nobody keeps the first from the others.
+// The launch has the turn on one device and not yet on the other when memory runs out: the first device must not stay
+// blocked.
 TEST_F(MultiDeviceTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
   int missed = 0;
   for (int nth = 1; nth <= 120; ++nth) {
@@ -75,7 +76,8 @@ TEST_F(MultiDeviceTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
     }
     const Time began = clock().Now();
     ASSERT_CU(Launch(other, Micros(20)));
-    EXPECT_LT(Ms(clock().Now() - began), 5) << nth;  // found when it has been silent for 1 ms
+    EXPECT_LT(Ms(clock().Now() - began), 5)
+        << nth;  // the launch is noticed when the stream has been silent for 1 ms
     ASSERT_CU(cu_->StreamSynchronize(other.stream));
     ASSERT_CU(cu_->StreamSynchronize(streams_.at(&other)));
     Rest();
@@ -85,8 +87,8 @@ TEST_F(MultiDeviceTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
   EXPECT_GT(missed, 0);
 }
 
-// Whichever allocation of a whole sequence fails, every number that was given to a launch has its record: a launch of each
-// thread that comes later ends, and nothing is left in flight.
+// Whichever allocation of a whole sequence fails, every launch number that was handed out has its record: each
+// thread's later launch ends, and nothing stays in flight.
 TEST_F(MultiDeviceTest, WhereverMemoryEndsASequenceEachThreadLaunchesOn) {
   int missed = 0;
   for (int nth = 1, reached = 1; reached > 0; ++nth) {
@@ -113,7 +115,7 @@ TEST_F(MultiDeviceTest, WhereverMemoryEndsASequenceEachThreadLaunchesOn) {
           return calls_->LaunchHostFunc(
               t.payer(), more, [](void*) {}, nullptr);
         });
-        tried([&] { return Launch(t, Micros(20), false, 100'000); });  // refused
+        tried([&] { return Launch(t, Micros(20), false, 100'000); });  // refused by the driver
         tried([&] { return calls_->StreamSynchronize(t.payer(), more); });
       }
     }
@@ -142,7 +144,7 @@ TEST_F(MultiDeviceTest, WhereverMemoryEndsASequenceEachThreadLaunchesOn) {
   EXPECT_GT(missed, 0);
 }
 
-// What another identity has left open on the stream is closed at once, not when that has been silent for long.
+// Work of another tenant that is open on the stream is closed at once, not after a long silence.
 TEST_F(MultiDeviceTest, AnothersWorkOnItsStreamIsToldApartAtOnce) {
   const Tenant &a = AddOnBoth({}, {}), &b = AddOnBoth({}, {});
   for (int i = 0; i < 20; ++i) {
@@ -159,7 +161,7 @@ TEST_F(MultiDeviceTest, AnothersWorkOnItsStreamIsToldApartAtOnce) {
   EXPECT_GT(a.gate->stats().markers, markers);
 }
 
-// In whichever order they name the devices, no two wait for each other.
+// Two tenants that name the devices in different orders do not deadlock.
 TEST_F(MultiDeviceTest, TwoThatLaunchOverBothGoOn) {
   const Tenant &a = AddOnBoth({}, {}), &b = AddOnBoth({}, {});
   int done = 0;

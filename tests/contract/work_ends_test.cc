@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts that end: what they have run is charged all the same.
+// Contexts that end: the work that ran in them is charged all the same.
 #include <utility>
 
 #include "tests/contract/work_bed.h"
@@ -9,7 +9,7 @@ namespace {
 
 class EndsTest : public WorkTest {
  protected:
-  // A context beside the bed's, which is current afterwards, and the kernel in it.
+  // Creates a context beside the fixture's, leaves it current, and loads the kernel in it.
   void MakeContext(CUcontext* made, CUfunction* spin) {
     auto* const create = Symbol<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2");
     ASSERT_CU(create(made, 0, 0));
@@ -25,7 +25,7 @@ class EndsTest : public WorkTest {
   }
 };
 
-// Its kernel is a new one every time, so that only what is measured at the end tells what it takes.
+// The kernel is a new one every time, so only the measurement at the end shows how long it takes.
 TEST_F(EndsTest, AProgramThatEndsItsContextAfterEveryKernelKeepsToItsCap) {
   const Tenant& t = Add({.limits = {.cap = 0.1}});
   for (const Nanos cost : {Micros(200), Millis(5), Millis(20)}) {
@@ -70,7 +70,7 @@ TEST_F(EndsTest, AProgramThatResetsThePrimaryContextAfterEveryKernelKeepsToItsCa
   for (int i = 0; i < 400; ++i) cu_->DevicePrimaryCtxRelease(0);
 }
 
-// The driver cuts off what runs; it has had the device until then.
+// The driver aborts running work; it had the device until then.
 TEST_F(EndsTest, WhatItsContextCutsOffIsChargedForAsLongAsItRan) {
   const Tenant& t = Weighing(1);
   for (const bool primary : {false, true}) {
@@ -93,7 +93,8 @@ TEST_F(EndsTest, WhatItsContextCutsOffIsChargedForAsLongAsItRan) {
   }
 }
 
-// Nothing of the engine's own context is left: there are no stamps, but the driver says when others' work is over.
+// The engine's own context is gone: there are no timestamps, but the driver still says when the work of other
+// contexts is over.
 TEST_F(EndsTest, WithoutThePrimaryContextWorkIsChargedForTheTimeUntilItIsSeenToBeOver) {
   const Tenant& t = Add({.limits = {.cap = 0.1}});
   ASSERT_CU(Reset(t));
@@ -114,7 +115,7 @@ TEST_F(EndsTest, WithoutThePrimaryContextWorkIsChargedForTheTimeUntilItIsSeenToB
   ASSERT_CU(cu_->DevicePrimaryCtxRetain(&again, 0));
 }
 
-// While anything captures the driver is asked of each launch.
+// While any stream captures, the driver is asked about each launch.
 TEST_F(EndsTest, WhatIsCapturedInAContextThatEndsIsCapturedNoMore) {
   const Tenant& t = Weighing(1);
   CUcontext other = nullptr;

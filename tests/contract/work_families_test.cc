@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every call that puts work on a device is held, or passed for a reason that is written down.
+// Every call that puts work on a device is either held or passed for a documented reason.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -15,7 +15,7 @@ namespace gpushare::work {
 namespace {
 
 struct Family {
-  std::string name, how;  // how: of HELD; or the reason
+  std::string name, how;  // how: the kind from HELD, or the reason
   bool held;
   int times = 1;
 };
@@ -34,7 +34,7 @@ std::map<std::string, Family> Families() {
   return families;
 }
 
-// That there is such a function is for the compiler to say.
+// Lets the compiler check that the function exists.
 [[maybe_unused]] void NameTheFunctions() {
 #define HELD(entry, function, how) \
   static_cast<void>([](Calls& calls, auto... rest) { return calls.function(rest...); });
@@ -73,7 +73,7 @@ TEST(WorkFamilies, EveryLaunchAndCopyIsHeldOrPassedForAReason) {
   EXPECT_GE(seen, 80u);
 }
 
-// The row of docs/launches.md in which the name stands says the same as the list.
+// The row of docs/launches.md that names the call agrees with the list.
 TEST(WorkFamilies, TheDocsSayTheSame) {
   std::ifstream file(GPUSHARE_SOURCE_DIR "/docs/launches.md");
   ASSERT_TRUE(file.is_open());
@@ -94,7 +94,7 @@ TEST(WorkFamilies, TheDocsSayTheSame) {
   for (const auto& [name, family] : Families()) {
     std::string spelt = name;
     const bool of_old = !family.held && family.how == "32-bit addresses";
-    if (of_old) continue;  // in one row for all
+    if (of_old) continue;  // the old variants share one row
     const std::string row = row_of(spelt);
     ASSERT_FALSE(row.empty()) << name << " is in no row of docs/launches.md";
     const std::string want = family.held ? words.at(family.how) : "| passed: " + family.how + " |";

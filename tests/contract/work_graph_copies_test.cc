@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What graphs copy to and from the host, through the layer `work`: counted and limited as what is copied without one.
+// Copies between graphs and the host, through the layer `work`: counted and limited like copies without a graph.
 #include <vector>
 
 #include "tests/contract/work_bed.h"
@@ -17,7 +17,7 @@ class GraphCopyTest : public WorkTest {
     ASSERT_CU(cu_->MemAlloc(&device_, 2 * kLength));
   }
   Tenant& Limited() { return Add({.limits = {}, .h2d_bytes_per_s = 1e9, .d2h_bytes_per_s = 1e9}); }
-  // Of a copy to the device and half of one back.
+  // A graph that copies `up` bytes to the device and `down` bytes back, the latter in halves.
   CUgraph Capture(const Tenant& t, size_t up, size_t down) {
     CUgraph graph = nullptr;
     EXPECT_CU(calls_->StreamBeginCapture(t.stream, [&] {
@@ -66,7 +66,7 @@ class GraphCopyTest : public WorkTest {
     copy.Height = copy.Depth = 1;
     return copy;
   }
-  // What one more launch counts as, against what the simulated GPU moves.
+  // Expects that one more launch counts as `up` and `down`, which are also the bytes that the simulated GPU moves.
   void ExpectEach(const Tenant& t, CUgraphExec exec, uint64_t up, uint64_t down) {
     const auto before = t.gate->stats();
     const gpushare_sim_truth was = Truth(t.account);
@@ -89,12 +89,12 @@ TEST_F(GraphCopyTest, TheLimitsHoldForWhatAGraphCopies) {
   const Tenant& t = Limited();
   const CUgraphExec up = Instantiate(Capture(t, kLength, 0));
   const CUgraphExec both = Instantiate(Capture(t, kLength / 2, kLength));
-  EXPECT_EQ(t.gate->stats().copy_bytes[0], 0u);  // what is captured moves nothing
+  EXPECT_EQ(t.gate->stats().copy_bytes[0], 0u);  // capturing moves nothing
   for (const CUgraphExec exec : {up, both}) {
     Rest(Millis(200));
     const Time began = clock().Now();
     for (int i = 0; i < 20; ++i) ASSERT_CU(calls_->GraphLaunch(t.payer(), exec, t.stream));
-    // 200 MB at 1 GB/s, of which 10 MB are saved up, and the last one is a debt.
+    // 200 MB at 1 GB/s, minus 10 MB of saved-up credit, and the last launch is a debt.
     EXPECT_NEAR(Ms(clock().Now() - began), 185, 8);
   }
   ASSERT_CU(calls_->CtxSynchronize(t.payer()));
@@ -125,7 +125,7 @@ TEST_F(GraphCopyTest, WhatIsCapturedIntoAnotherGraphCountsWhenThatIsLaunched) {
   ASSERT_CU(add_child(&outer_node, outermost, nullptr, 0, outer));
   const CUgraphExec exec = Instantiate(outermost);
   ExpectEach(t, exec, 5000, 700);
-  // The child comes to be like another graph.
+  // The child graph is updated to match another graph.
   const CUgraph other = NewGraph();
   ASSERT_CU(add_child(&inner_node, other, nullptr, 0, Capture(t, 40, 3)));
   const auto change =
@@ -148,7 +148,7 @@ TEST_F(GraphCopyTest, WhatChangesInAnExecutableCountsAsItIs) {
   const CUgraphExec exec = Instantiate(graph);
   ExpectEach(t, exec, 2000, 0);
   copy = Up(kLength);
-  for (int i = 0; i < 2; ++i) {  // it does not count twice
+  for (int i = 0; i < 2; ++i) {  // a second update does not count twice
     ASSERT_CU(set(exec, first, &copy, context_));
     calls_->GraphCopyChanged(exec, first, copy);
   }
@@ -158,7 +158,7 @@ TEST_F(GraphCopyTest, WhatChangesInAnExecutableCountsAsItIs) {
   ExpectEach(t, exec, 1000, 0);
   ASSERT_CU(enable(exec, first, 1));
   calls_->GraphNodeEnabled(exec, first, true);
-  // All of it, by a graph of the same nodes; then one of them by the handle that it has had from the beginning.
+  // Updates the whole executable by a graph with the same nodes, and then one node by its original handle.
   copy = Up(30);
   AddCopy(other, copy);
   AddCopy(other, copy);
@@ -190,7 +190,7 @@ TEST_F(GraphCopyTest, BoxesArraysAndMappedMemoryCountByWhereTheyLie) {
     AddCopy(graph, copy);
     ExpectEach(t, Instantiate(graph), up, down);
   };
-  CUDA_MEMCPY3D box = Up(100);  // 30 rows of two slices
+  CUDA_MEMCPY3D box = Up(100);  // 30 rows in each of two slices
   box.Height = 30, box.Depth = 2, box.srcPitch = box.dstPitch = 128;
   box.srcHeight = box.dstHeight = 40;
   launch(box, 6000, 0);
@@ -214,7 +214,7 @@ TEST_F(GraphCopyTest, BoxesArraysAndMappedMemoryCountByWhereTheyLie) {
   launch(down, 0, 80);
 }
 
-// What is read back from a copy node is what it was made with, whichever way it came to be.
+// The parameters read back from a copy node are those it was made with, whichever call made it.
 TEST_F(GraphCopyTest, TheSimulatedGpuSaysWhatANodeCopies) {
   const Tenant& t = Weighing(1);
   CUDA_MEMCPY3D copy{};

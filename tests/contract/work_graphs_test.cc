@@ -9,7 +9,7 @@ namespace {
 
 class GraphTest : public WorkTest {
  protected:
-  // A graph of `kernels` kernels of `cost` each, captured through the layer by `tenant`.
+  // A graph of `kernels` kernels of `cost` each, which `tenant` captures through the layer.
   CUgraph Capture(const Tenant& tenant, int kernels, Nanos cost) {
     CUgraph graph = nullptr;
     EXPECT_CU(calls_->StreamBeginCapture(tenant.stream, [&] {
@@ -31,7 +31,7 @@ class GraphTest : public WorkTest {
     EXPECT_CU(cu_->GraphGetNodes(graph, nodes.data(), &count));
     return nodes;
   }
-  // The kernel of a node runs for so long from the next launch on.
+  // Makes the node's kernel run for `cost` from the next launch on.
   void SetCost(CUgraphExec exec, CUgraphNode node, Nanos cost, float at_least = 1) {
     SetCostUnseen(exec, node, cost);
     calls_->GraphChanged(exec, at_least);
@@ -59,14 +59,14 @@ class GraphTest : public WorkTest {
 
 TEST_F(GraphTest, WhatIsCapturedIsNeitherHeldNorChargedNorMarked) {
   const Tenant &t = Weighing(1), &other = Weighing(1);
-  t.gate->Suspend();  // who was held would stay so
+  t.gate->Suspend();  // a launch that the gate held would not return
   const uint64_t records = CallsOf("cuEventRecord");
   const CUgraph graph = Capture(t, 30, Micros(10));
   EXPECT_EQ(CallsOf("cuEventRecord"), records);
   EXPECT_EQ(Nodes(graph).size(), 30u);
   EXPECT_EQ(t.gate->stats().launches, 0u);
   t.gate->Resume();
-  // Others launch and are marked meanwhile, and the capture is none the worse.
+  // Other tenants launch meanwhile and get their markers, without invalidating the capture.
   ASSERT_CU(calls_->StreamBeginCapture(
       t.stream, [&] { return cu_->StreamBeginCapture(t.stream, CU_STREAM_CAPTURE_MODE_GLOBAL); }));
   for (int i = 0; i < 200; ++i) {
@@ -80,10 +80,10 @@ TEST_F(GraphTest, WhatIsCapturedIsNeitherHeldNorChargedNorMarked) {
   ExpectMeasured(other, 0.02);
 }
 
-// The per-thread stream is one handle and many streams: each thread's capture ends by itself.
+// The per-thread stream is one handle for many streams: each thread's capture ends separately.
 TEST_F(GraphTest, CapturesOfSeveralThreadsAreToldApart) {
   const Tenant& t = Weighing(1);
-  t.gate->Suspend();  // who was held would stay so
+  t.gate->Suspend();  // a launch that the gate held would not return
   const auto capture = [&](Nanos begin, Nanos end, Nanos launch) {
     return Thread([&, from = In(begin), to = In(end), at = In(launch)] {
       const CUstream mine = CU_STREAM_PER_THREAD;
@@ -147,14 +147,14 @@ TEST_F(GraphTest, OneFromBeforeAnyTenantAndItsChildrenAreCharged) {
 
 TEST_F(GraphTest, ThePredictionFollowsAChange) {
   const Tenant& t = Weighing(1);
-  const Tenant& other = Weighing(1);  // what is predicted matters to somebody
+  const Tenant& other = Weighing(1);  // predictions only matter when there is another tenant
   const CUgraph graph = Capture(t, 1, Micros(40));
   const CUgraphExec exec = Instantiate(graph);
   const CUgraphNode node = Nodes(graph)[0];
   static_cast<void>(other);
   for (const int us : {40, 400, 60, 2000, 30}) {
     SetCost(exec, node, Micros(us));
-    // Two launches settle it; from then on what is charged beforehand is what is measured.
+    // Two launches settle the prediction; from then on the charge before a launch equals the measured time.
     for (int i = 0; i < 3; ++i) ASSERT_CU(calls_->GraphLaunch(t.payer(), exec, t.stream));
     ASSERT_CU(calls_->CtxSynchronize(t.payer()));
     Rest();
@@ -187,7 +187,7 @@ TEST_F(GraphTest, SharesHoldWithGraphsAndCooperativeLaunches) {
   EXPECT_GT(busy_percent_, 93);
 }
 
-// Their kernels take turns: what is one command to the gate is ten and four to the device.
+// The kernels take turns: a graph is one command to the gate, and ten or four commands to the device.
 TEST_F(GraphTest, SharesHoldBetweenGraphsOfSeveralKernels) {
   const Tenant &a = Weighing(3), &b = Weighing(1);
   const CUgraphExec short_ones = Instantiate(Capture(a, 10, Micros(14)));
@@ -199,7 +199,8 @@ TEST_F(GraphTest, SharesHoldBetweenGraphsOfSeveralKernels) {
   EXPECT_GT(busy_percent_, 97);
 }
 
-// Graphs whose kernels leave SMs to others: each tenant is charged for what it holds of the device while both do.
+// Graphs whose kernels leave SMs to others. While both tenants run, each is charged for the part of the device that
+// it holds.
 class OverlappingGraphTest : public GraphTest {
  protected:
   std::string config() const override {
@@ -229,7 +230,7 @@ class OverlappingGraphTest : public GraphTest {
     return Instantiate(graph);
   }
 
-  // Of kernels of one beside the graph of the other.
+  // The shares of single kernels of one tenant beside the other tenant's graph.
   std::vector<double> SharesOf(const Tenant& a, Nanos kernel, const Tenant& b, CUgraphExec exec) {
     return Shares(Millis(1300), {[&] { return Spin(a, kernel); },
                                  [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
@@ -246,12 +247,12 @@ TEST_F(OverlappingGraphTest, SharesHoldBesideKernelsOfTheWholeDevice) {
   EXPECT_GT(busy_percent_, 97);
 }
 
-// A graph is not charged as a narrow one when its kernels were made wide after it was instantiated.
+// A graph whose kernels were made wider after its instantiation is charged as a wide one.
 TEST_F(OverlappingGraphTest, KernelsThatAreMadeWiderAreChargedAsThat) {
   const Tenant &a = Weighing(1), &b = Weighing(1);
   const CUgraphExec exec = OfKernels(b, {{4, 1, Micros(60)}});
   EXPECT_NEAR(calls_->KernelFootprint({spin_, {{30, 1, 1}, {1024, 1, 1}, 0}}), 0.3, 0.001);
-  calls_->GraphChanged(exec, 0);  // a copy of it: its kernels are what they were
+  calls_->GraphChanged(exec, 0);  // a change to the same parameters keeps the width
   for (const CUgraphNode node : Nodes(graphs_.back())) {
     SetCost(exec, node, Micros(60),
             calls_->KernelFootprint({spin_, {{100, 1, 1}, {1024, 1, 1}, 0}}));
@@ -268,7 +269,8 @@ TEST_F(OverlappingGraphTest, WhatAnUpdateSaysNothingOfCountsAsTheWholeDevice) {
   EXPECT_NEAR(shares[0], 50, 2.5);
 }
 
-// Its kernels are of like width and of very different length, which is known of those that were launched by themselves before.
+// The kernels have similar widths and very different lengths. The lengths are known since the kernels were launched
+// singly before.
 TEST_F(OverlappingGraphTest, SharesHoldForKernelsOfUnlikeLengthThatRanBefore) {
   const Tenant &a = Weighing(1), &b = Weighing(1);
   std::vector<Kernels> all;
@@ -285,7 +287,7 @@ TEST_F(OverlappingGraphTest, SharesHoldForKernelsOfUnlikeLengthThatRanBefore) {
   EXPECT_NEAR(shares[0], 50, 2);
 }
 
-// What their last waves leave is others', and they are not charged for it.
+// Other tenants use the SMs that the last waves leave free, and are charged for that use alone.
 TEST_F(OverlappingGraphTest, SharesHoldForKernelsOfSeveralWaves) {
   const Tenant &a = Weighing(3), &b = Weighing(2);
   const CUgraphExec exec = OfKernels(b, {{1, 250, Micros(80)}, {2, 230, Micros(70)}});
@@ -306,7 +308,7 @@ TEST_F(OverlappingGraphTest, SharesHoldBetweenTwoOfDifferentWidth) {
   EXPECT_GT(busy_percent_, 97);
 }
 
-// Most of its kernels are narrow and short, and one has the whole device for long.
+// Most kernels of the graph are narrow and short, and one fills the device for a long time.
 TEST_F(OverlappingGraphTest, ACapHoldsForOneOfUnlikeKernels) {
   gate::TenantOptions capped;
   capped.limits.cap = 0.2;
@@ -317,21 +319,22 @@ TEST_F(OverlappingGraphTest, ACapHoldsForOneOfUnlikeKernels) {
   EXPECT_GE(shares[1], 16);
 }
 
-// Kernels of one block more than SMs, of which the last has nothing to do: they have the device all the time.
+// Kernels with one block more than there are SMs, and the last block has nothing to do: they hold the whole device
+// all the time.
 TEST_F(OverlappingGraphTest, ACapHoldsForOneOfWavesWithAnEmptyTail) {
   gate::TenantOptions capped;
   capped.limits.cap = 0.2;
   const Tenant &a = Weighing(1), &b = Add(capped);
   const CUgraphExec exec = OfKernels(b, {{4, 101, Micros(100)}});
-  // Of 100 blocks, which nobody is told of.
+  // Sets the cost of 100 blocks without telling the layer.
   for (const CUgraphNode node : Nodes(graphs_.back())) SetCostUnseen(exec, node, Micros(100));
   const std::vector<double> shares = SharesOf(a, Micros(200), b, exec);
   EXPECT_LE(shares[1], 22);
   EXPECT_GE(shares[1], 16);
 }
 
-// A capped tenant's kernels of one block more than SMs, that take 0.1 and 3 ms in turns, beside another's graph: what is late is
-// its own, not the graph's.
+// A capped tenant's kernels have one block more than there are SMs and take 0.1 and 3 ms in turns, beside another
+// tenant's graph. Their lateness is their own and not caused by the graph.
 TEST_F(OverlappingGraphTest, ACapHoldsForKernelsThatVaryBesideAGraph) {
   gate::TenantOptions capped;
   capped.limits.cap = 0.2;
@@ -344,7 +347,7 @@ TEST_F(OverlappingGraphTest, ACapHoldsForKernelsThatVaryBesideAGraph) {
   EXPECT_LE(shares[1], 22);
 }
 
-// The same of kernels that are late so seldom that they do not count as varying.
+// Likewise for kernels that are late too seldom to count as varying.
 TEST_F(OverlappingGraphTest, ACapHoldsForKernelsThatAreSeldomLateBesideAGraph) {
   gate::TenantOptions capped;
   capped.limits.cap = 0.2;
@@ -354,7 +357,7 @@ TEST_F(OverlappingGraphTest, ACapHoldsForKernelsThatAreSeldomLateBesideAGraph) {
   const std::vector<double> shares =
       Shares(Millis(1300), {[&] { return calls_->GraphLaunch(a.payer(), exec, a.stream); },
                             [&] { return LaunchOf(b, 100, Micros(++turn % 5 == 0 ? 250 : 100)); }});
-  EXPECT_LE(shares[1], 21.3);  // 22.9 while a tenth of its time was taken to be the graph's
+  EXPECT_LE(shares[1], 21.3);  // 22.9 when a tenth of its time was attributed to the graph
   EXPECT_GE(shares[1], 18);
 }
 
@@ -370,7 +373,7 @@ TEST_F(OverlappingGraphTest, SharesHoldForOneOfUnlikeKernels) {
   EXPECT_NEAR(shares[1], 50, 3);
 }
 
-// What kernels do depends on data at times, and no call tells.
+// The time of a kernel may depend on data, which no call reveals.
 TEST_F(GraphTest, OneThatComesToTakeLongerIsChargedForThat) {
   const Tenant &a = Weighing(1), &b = Weighing(1);
   const CUgraph graph = Capture(b, 4, Micros(15));
@@ -386,7 +389,7 @@ TEST_F(GraphTest, OneThatComesToTakeLongerIsChargedForThat) {
                               }
                               return calls_->GraphLaunch(b.payer(), exec, b.stream);
                             }});
-  // The quarter that does not count has the change in it.
+  // The change falls into the first quarter, which is not counted.
   EXPECT_NEAR(shares[1], 50, 6);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread has seen of a stream is not taken for what is there by now, and nothing is charged but what was launched.
+// What a thread remembers about a stream is not used after the stream has changed, and only actual launches are
+// charged.
 #include <atomic>
 #include <map>
 #include <memory>
@@ -45,7 +46,8 @@ TEST(RecentTest, WhatWasPutLastIsFoundAndNothingOlder) {
 }
 
 TEST(RecentTest, NeighboursMakeRoomForEachOtherAndWhatHasChangedMakesItFirst) {
-  // Of two handles of one place each is found, the null one among them, for which what is empty is not taken.
+  // Of two handles that share a place both are found. One may be the null handle, which is not confused with an empty
+  // place.
   for (uint64_t a = 0; a < 64; ++a) {
     for (uint64_t b = a + 1; b < 64; ++b) {
       Recent<Numbered> recent;
@@ -72,13 +74,13 @@ class KnownTest : public WorkTest {
     return calls_->LaunchKernelAtOnce(tenant.payer().gates, spin_, 100, 1, 1, 1024, 1, 1, 0, stream,
                                       params, nullptr, result);
   }
-  // So many blocks of it, if that is what its thread launched there the last time.
+  // Launches `blocks` blocks again, if the thread's last launch on the stream was the same.
   bool Again(const Tenant& tenant, unsigned blocks, void** params, CUstream stream,
              CUresult* result) {
     return calls_->LaunchKernelAgain(tenant.payer().gates, spin_, blocks, 1, 1, 1024, 1, 1, 0,
                                      stream, params, nullptr, result);
   }
-  // Until what the kernel costs is settled, wherever it stands among others of its kind.
+  // Launches until the cost of the kernel is settled, in every position of a sequence of launches.
   void Settle(const Tenant& tenant, CUstream stream) {
     for (int i = 0; i < 50; ++i) {
       ASSERT_CU(Spin(tenant, Micros(10), stream));
@@ -121,17 +123,17 @@ TEST_F(KnownTest, NearlyEveryLaunchIsPaidForAtOnce) {
     }
     ASSERT_CU(result);
   }
-  // All but the first of each grant.
+  // All but the first launch of each grant.
   EXPECT_GT(at_once, 800);
-  // Of a default stream the driver is asked whose it is, once a launch; of the others nothing.
+  // A launch on a default stream asks the driver once for the context; a launch on any other stream asks nothing.
   EXPECT_GE(CallsOf("cuCtxGetCurrent") - asked, 400u);
   EXPECT_LE(CallsOf("cuCtxGetCurrent") - asked,
             400u + 2 * (1000u - static_cast<unsigned>(at_once)));
   EXPECT_EQ(t.gate->stats().launches - before, 1000u);
 }
 
-// A network's kernels come in the same order each time, some of them several times: nearly all go the shortest way, and
-// nothing is charged for another one.
+// A network launches its kernels in the same order each time, some of them several times. Nearly all take the
+// shortest path, and each is charged as itself.
 TEST_F(KnownTest, WhatIsLaunchedInTheSameOrderGoesTheShortestWay) {
   if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   const Tenant& t = Weighing(1);
@@ -142,7 +144,7 @@ TEST_F(KnownTest, WhatIsLaunchedInTheSameOrderGoesTheShortestWay) {
   const auto network = [&](int times, CUstream stream) {
     for (int i = 0; i < times; ++i) {
       for (const unsigned blocks : kBlocks) {
-        // The cost of each is its own.
+        // Each kernel has its own cost.
         uint64_t ns = blocks * 100;
         void* params[] = {&ns};
         CUresult result = CUDA_SUCCESS;
@@ -176,7 +178,8 @@ TEST_F(KnownTest, WhatIsLaunchedInTheSameOrderGoesTheShortestWay) {
   }
 }
 
-// Two tenants, by turns: what the one launched is no habit of the other, though both launch the same.
+// Two tenants in turns: the launches that are remembered for one tenant are not used for the other, although both
+// launch the same kernel.
 TEST_F(KnownTest, OfTwoTenantsEachHasHabitsOfItsOwn) {
   const Tenant &a = Weighing(1), &b = Weighing(1);
   for (const Tenant* t : {&a, &b}) ASSERT_NO_FATAL_FAILURE(Settle(*t, t->stream));
@@ -196,8 +199,8 @@ TEST_F(KnownTest, OfTwoTenantsEachHasHabitsOfItsOwn) {
   EXPECT_NEAR(MeasuredMs(b) - ms_b, 2, 0.6);
 }
 
-// The credit is in the pocket of the thread that launches alone, and in the page again when another comes. Whichever way
-// a launch is paid for, the books have it once, and what it took.
+// The credit is in the thread's pocket while it launches alone, and returns to the page when another thread launches.
+// Whichever way a launch is paid for, the books count it once and with its real time.
 TEST_F(KnownTest, WhoLaunchesAlonePaysFromAPocketUntilAnotherComes) {
   if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   const Tenant& t = Weighing(1);
@@ -233,8 +236,8 @@ TEST_F(KnownTest, WhoLaunchesAlonePaysFromAPocketUntilAnotherComes) {
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
-// A higher band's launches take the credit out of all pockets at once, again and again: each launch is there once, and
-// nothing stays that was given.
+// Launches of a higher band take the credit out of all pockets at once, repeatedly: each launch is counted once, and
+// no credit stays behind.
 TEST_F(KnownTest, WhatIsTakenFromSeveralPocketsAtOnceIsThereOnce) {
   if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   constexpr int kLow = 4, kLaunches = 1500;
@@ -278,7 +281,7 @@ TEST_F(KnownTest, WhatIsTakenFromSeveralPocketsAtOnceIsThereOnce) {
   EXPECT_EQ(high.gate->stats().launches, of_high);
 }
 
-// A pool's threads come and go: what one had is the next one's.
+// A pool's threads come and go: the next thread reuses the pocket of one that ended.
 TEST_F(KnownTest, AThreadThatEndsLeavesItsPocket) {
   if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   const Tenant& t = Weighing(1);
@@ -307,7 +310,7 @@ TEST_F(KnownTest, WhatTheDriverRefusesAtOnceIsGivenBack) {
   Settle(t, t.stream);
   const uint64_t before = t.gate->stats().launches;
   const double measured = MeasuredMs(t);
-  ASSERT_CU(Spin(t, Micros(10)));  // there is credit now
+  ASSERT_CU(Spin(t, Micros(10)));  // now there is credit
   char error[128];
   ASSERT_EQ(sim_->inject("error call=cuLaunchKernel code=701", error, sizeof error), 0) << error;
   int at_once = 0;
@@ -329,7 +332,7 @@ TEST_F(KnownTest, WhatTheDriverRefusesAtOnceIsGivenBack) {
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
-// A driver that refuses each launch when the books have seen it, and leaves no memory to its caller.
+// A driver that refuses each launch after the books have counted it, and leaves its caller without memory.
 struct Refuses {
   explicit Refuses(const driver::Table& driver, gate::Gate* whose)
       : table(const_cast<driver::Table&>(driver)), real(table.LaunchKernel) {
@@ -349,14 +352,14 @@ struct Refuses {
   static inline std::optional<FailingMemory> failing;
 };
 
-// Who calls is written in C, and a launch that is refused is to be the driver's answer whatever is left of memory.
+// The caller is C code, and the answer to a refused launch must be the driver's, even when no memory is left.
 TEST_F(KnownTest, WhatTheDriverRefusesAtOnceThrowsNothingWhereNoMemoryIsLeft) {
   const Tenant& t = Weighing(1);
   Settle(t, t.stream);
   const int before = FailingMemory::failed();
   int at_once = 0;
   for (int i = 0; i < 300; ++i) {
-    ASSERT_CU(Spin(t, Micros(10)));  // there is credit now
+    ASSERT_CU(Spin(t, Micros(10)));  // now there is credit
     const Refuses refuses(*cu_, t.gate);
     CUresult result = CUDA_SUCCESS;
     EXPECT_NO_THROW(at_once += AtOnce(t, Micros(10), t.stream, &result) ? 1 : 0);
@@ -366,8 +369,8 @@ TEST_F(KnownTest, WhatTheDriverRefusesAtOnceThrowsNothingWhereNoMemoryIsLeft) {
     }
   }
   EXPECT_GT(at_once, 100);
-  EXPECT_GT(FailingMemory::failed(), before);  // it was such a place
-  // The books are right again with what follows.
+  EXPECT_GT(FailingMemory::failed(), before);  // the code did try to allocate
+  // The next calls make the books exact again.
   ASSERT_CU(calls_->CtxSynchronize(t.payer()));
   Rest();
   const uint64_t launches = t.gate->stats().launches;
@@ -380,11 +383,11 @@ TEST_F(KnownTest, WhatTheDriverRefusesAtOnceThrowsNothingWhereNoMemoryIsLeft) {
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
-// What asks for a grant and finds no memory in the midst of it leaves the line, and takes nothing along.
+// A thread that asks for a grant and runs out of memory in the middle leaves the queue and takes no credit along.
 TEST_F(KnownTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
   int missed = 0;
   for (int nth = 1; nth <= 120; ++nth) {
-    // An engine that has room for nothing yet.
+    // Uses a new engine, whose tables have no room yet.
     TearDown();
     SetUp();
     const Tenant& t = Weighing(1);
@@ -418,13 +421,13 @@ TEST_F(KnownTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
   EXPECT_GT(missed, 0);
 }
 
-// The same where it is the marker before the launch for which there is none: the program's thread goes on marking the stream.
+// Memory runs out for the marker before the launch: the program's thread goes on marking the stream.
 TEST_F(KnownTest, WhereMemoryEndsAtTheFirstMarkerTheStreamIsMarkedAsEver) {
   const Tenant& t = Weighing(1);
   Settle(t, t.stream);
   int missed = 0;
   for (int i = 0; i < 300; ++i) {
-    Rest();  // the next asks for a grant, on an idle stream
+    Rest();  // the next launch asks for a grant on an idle stream
     try {
       const FailingMemory failing;
       ASSERT_CU(Spin(t, Micros(10)));
@@ -443,8 +446,8 @@ TEST_F(KnownTest, WhereMemoryEndsAtTheFirstMarkerTheStreamIsMarkedAsEver) {
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
-// What is open on several streams gets its markers in one go. Where there is no memory for one of them, the others keep
-// theirs, and a call that only waits does not fail for it.
+// Work that is open on several streams gets its markers in one go. If memory runs out for one of them, the others
+// keep theirs, and a call that only waits does not fail.
 TEST_F(KnownTest, WhereverMemoryEndsWhatClosesSeveralStreamsNothingStaysOpen) {
   const Tenant& t = Weighing(1);
   const CUstream streams[] = {t.stream, NewStream(t), NewStream(t)};
@@ -516,7 +519,7 @@ class TwoDevicesTest : public KnownTest {
   std::string config() const override { return "sms=100,devices=2,overlap=serial,clock=virtual"; }
 };
 
-// Whoever has a share of the one device and is not held on the other, where nothing is charged.
+// A tenant that has a share of one device and is not limited on the other, where nothing is charged.
 TEST_F(TwoDevicesTest, ADefaultStreamIsThatOfTheContextThatIsCurrentNow) {
   const Tenant& t = Weighing(1);
   CUcontext there = nullptr, popped = nullptr;
@@ -532,7 +535,7 @@ TEST_F(TwoDevicesTest, ADefaultStreamIsThatOfTheContextThatIsCurrentNow) {
     const uint64_t before = t.gate->stats().launches;
     for (int i = 0; i < 200; ++i) {
       for (int k = 0; k < 3; ++k) ASSERT_CU(Spin(t, Micros(20), stream));
-      ASSERT_CU(cu_->CtxPushCurrent(there));  // nobody hears of it but the driver
+      ASSERT_CU(cu_->CtxPushCurrent(there));  // the layer does not see this call
       CUresult result = CUDA_SUCCESS;
       EXPECT_FALSE(AtOnce(t, Micros(20), stream, &result));
       std::swap(spin, spin_);
@@ -548,7 +551,7 @@ TEST_F(TwoDevicesTest, ADefaultStreamIsThatOfTheContextThatIsCurrentNow) {
   ASSERT_CU(cu_->DevicePrimaryCtxRelease(1));
 }
 
-// The module is gone, and its function's address is another's, which takes longer.
+// The module is unloaded, and the address of its function is reused for another one, which takes longer.
 TEST_F(KnownTest, AFunctionThatComesBackAsAnotherIsMeasuredAnew) {
   const Tenant& t = Add({.limits = {.cap = 0.5}});
   const auto launch = [&](Nanos cost) {
@@ -565,16 +568,17 @@ TEST_F(KnownTest, AFunctionThatComesBackAsAnotherIsMeasuredAnew) {
   const Time began = clock().Now();
   for (int i = 0; i < 400; ++i) ASSERT_CU(launch(Micros(500)));
   ASSERT_CU(calls_->CtxSynchronize(t.payer()));
-  // 200 ms at a half, less what is saved up and what is let through while it is taken for the former.
+  // 200 ms at a half, minus the saved-up credit and the launches that pass while the function is taken for the
+  // previous one.
   EXPECT_NEAR(Ms(clock().Now() - began), 400, 30);
   Rest();
   EXPECT_NEAR(MeasuredMs(t) - measured, UsedMs(t.account) - used, 0.03 * 200);
 }
 
-// ---- All at once ----
+// ---- Many threads ----
 
-// Threads that launch, each in turn, wherever they may, while streams and contexts come and go and captures begin and
-// end on any of them. A launch is charged to who pays if the driver took it and did not capture it, and else to nobody.
+// Threads launch in turn on any stream, while streams and contexts come and go and captures begin and end. A launch
+// is charged to its payer if the driver accepted it and did not capture it, and otherwise to nobody.
 class RandomTest : public KnownTest, public ::testing::WithParamInterface<int> {
  protected:
   static constexpr int kThreads = 3, kSteps = 600;
@@ -586,7 +590,7 @@ class RandomTest : public KnownTest, public ::testing::WithParamInterface<int> {
   };
 
   size_t Any(size_t count) { return random_() % count; }
-  // The thread that calls has some context current.
+  // The calling thread has some context current.
   void Step() {
     switch (Any(16)) {
       case 0: {
@@ -641,7 +645,7 @@ class RandomTest : public KnownTest, public ::testing::WithParamInterface<int> {
       EXPECT_NE(result, CUDA_SUCCESS);
       return;
     }
-    // On a stream of another context than is current the driver may refuse.
+    // The driver may refuse a stream of a context that is not current.
     if (result == CUDA_SUCCESS && !stream.captures) ++launched_[payer];
   }
   void Check() {
@@ -673,7 +677,7 @@ TEST_P(RandomTest, EachLaunchIsChargedToWhoPaysAndToNobodyElse) {
   streams_.push_back({tenants_[0]->stream, context_});
   streams_.push_back({tenants_[1]->stream, context_});
 
-  std::atomic<int> turn{-1};  // whose step it is; -1: this thread's
+  std::atomic<int> turn{-1};  // the thread whose step it is; -1: the main thread
   std::atomic<bool> over{false};
   std::vector<std::unique_ptr<base::ClockThread>> threads;
   for (int i = 0; i < kThreads; ++i) {
@@ -686,7 +690,7 @@ TEST_P(RandomTest, EachLaunchIsChargedToWhoPaysAndToNobodyElse) {
         Step();
         turn = -1;
       }
-      calls_->ThreadEnds();  // while it is one of the clock's
+      calls_->ThreadEnds();  // while the thread is still registered with the clock
     }));
   }
   for (int step = 0; step < kSteps && !HasFailure(); ++step) {

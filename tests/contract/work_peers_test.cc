@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between two GPUs through the layer `work`: held and charged on the GPU of their stream alone, whichever way they go.
+// Copies between two GPUs through the layer `work`: held and charged only on the GPU of their stream, in either
+// direction.
 #include <functional>
 #include <vector>
 
@@ -25,7 +26,7 @@ class PeerCopyTest : public TwoGpusTest {
     const char* name;
     std::function<CUresult()> call;
   };
-  // Every form by which bytes go from one GPU to the other, on `stream` or on the current context's own.
+  // Every way to copy from one GPU to the other, on `stream` or on the current context's default stream.
   std::vector<Form> Forms(const Tenant& t, CUstream stream, bool away) {
     const Payer p = t.payer();
     const CUdeviceptr to = away ? there_ : here_, from = away ? here_ : there_;
@@ -59,7 +60,7 @@ class PeerCopyTest : public TwoGpusTest {
         {"2DAsync", [=, &c] { return c.Memcpy2DAsync(p, &rows, stream); }},
     };
   }
-  // Bytes within the devices, by the simulator's account of one.
+  // The bytes moved within one device, by the simulator's account.
   uint64_t Moved(const Tenant& t, bool on_second) const {
     gpushare_sim_truth truth{};
     EXPECT_EQ(sim_->account_truth(on_second ? 1 : 0, t.account, &truth), 0);
@@ -88,12 +89,12 @@ TEST_F(PeerCopyTest, EachFormIsChargedOnceOnItsStreamsGpu) {
         Rest();
         const gate::GateStats now = charged->stats(), still = spared->stats();
         EXPECT_EQ(now.launches - before.launches, uint64_t{kTimes}) << form.name;
-        // What the link and the memory had to do, by the simulator: 8 MiB at 100 GB/s.
+        // The time for the link and the memory, by the simulator: 8 MiB at 100 GB/s.
         EXPECT_NEAR(Ms(now.measured - before.measured), kTimes * kPeerBytes / 100e6, 0.1)
             << form.name;
         EXPECT_EQ(still.launches, none.launches) << form.name;
         EXPECT_EQ(still.measured, none.measured) << form.name;
-        // It crosses to or from no host.
+        // The copy does not involve the host.
         for (const gate::GateStats& stats : {now, still}) {
           EXPECT_EQ(stats.copy_bytes[0] + stats.copy_bytes[1], 0u) << form.name;
         }
@@ -105,10 +106,10 @@ TEST_F(PeerCopyTest, EachFormIsChargedOnceOnItsStreamsGpu) {
   }
 }
 
-// Once: by whoever pays there, and not by what the other GPU has left.
+// Each copy is held once, by the payer on that GPU, and does not depend on the credit on the other GPU.
 TEST_F(PeerCopyTest, EachFormIsHeldOnceOnItsStreamsGpu) {
   const Tenant& t = AddOnBoth({}, {});
-  There(t)->Suspend();  // who was held there would stay so
+  There(t)->Suspend();  // a copy that were held there would not return
   for (const bool away : {false, true}) {
     for (const Form& form : Forms(t, t.stream, away)) ASSERT_CU(form.call()) << form.name;
   }
@@ -120,7 +121,7 @@ TEST_F(PeerCopyTest, EachFormIsHeldOnceOnItsStreamsGpu) {
     for (const Form& form : forms) {
       ASSERT_CU(form.call()) << form.name;
       ++done;
-      t.gate->Suspend();  // the next one waits again
+      t.gate->Suspend();  // makes the next one wait again
     }
   });
   for (size_t i = 0; i < forms.size(); ++i) {
@@ -147,7 +148,7 @@ TEST_F(PeerCopyTest, ACapOfTheStreamsGpuHoldsThem) {
           calls_->MemcpyPeerAsync(t.payer(), there_, other_, here_, context_, kPeerBytes, stream));
     }
     ASSERT_CU(cu_->StreamSynchronize(stream));
-    // 34 ms; at a quarter 134, less what is saved up.
+    // 34 ms; at a quarter 134 ms, minus the saved-up credit.
     const double took = Ms(clock().Now() - began);
     EXPECT_NEAR(took, on_second ? 120 : 34, on_second ? 15 : 5);
     CUcontext popped = nullptr;

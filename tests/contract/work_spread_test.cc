@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs with kernels on two GPUs through the layer `work`: held and charged on each.
+// Graphs with kernels on two GPUs, through the layer `work`: held and charged on each GPU.
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -13,8 +13,8 @@ namespace {
 
 class SpreadTest : public TwoGpusTest {
  protected:
-  // One kernel on each GPU, of so long: at the same time, or the second's after the first's. The first's stream
-  // captures, or, when `turned`, the second's.
+  // A graph with one kernel on each GPU, of the given lengths, which run concurrently or one after the other. The
+  // first GPU's stream captures, or with `turned` the second's.
   CUgraph Capture(const Tenant& t, Nanos here, Nanos there, bool one_after_other = false,
                   bool turned = false) {
     CUcontext popped = nullptr;
@@ -77,7 +77,7 @@ TEST_F(SpreadTest, EachGpuIsChargedOnceForItsPart) {
   const CUgraphExec exec = Instantiate(Capture(t, Millis(1), Millis(1)));
   for (int i = 0; i < 50; ++i) ASSERT_CU(calls_->GraphLaunch(t.payer(), exec, t.stream));
   Await(t);
-  EXPECT_NEAR(UsedMs(t.account), 50, 0.1);  // they ran where their functions are
+  EXPECT_NEAR(UsedMs(t.account), 50, 0.1);  // the kernels ran on the GPUs of their functions
   EXPECT_NEAR(UsedThere(t), 50, 0.1);
   for (gate::Gate* const gate : {t.gate, There(t)}) {
     EXPECT_EQ(gate->stats().graph_launches, 50u);
@@ -86,7 +86,7 @@ TEST_F(SpreadTest, EachGpuIsChargedOnceForItsPart) {
   }
 }
 
-// As a gang is: of what it keeps waiting on either GPU it has had the time.
+// Like a gang: the graph is charged on both GPUs for the whole time, since it keeps either GPU waiting.
 TEST_F(SpreadTest, EachGpuIsChargedForAsLongAsTheGraphRuns) {
   const Tenant& t = AddOnBoth({}, {});
   const CUgraphExec exec = Instantiate(Capture(t, Millis(1), Millis(2), /*one_after_other=*/true));
@@ -96,7 +96,7 @@ TEST_F(SpreadTest, EachGpuIsChargedForAsLongAsTheGraphRuns) {
   EXPECT_NEAR(MeasuredThere(t), 90, 2);
 }
 
-// What stands before it on its own stream is not the other GPU's time.
+// Work before the graph on its own stream is not charged on the other GPU.
 TEST_F(SpreadTest, WhatComesBeforeItIsChargedThereToNobody) {
   const Tenant& t = AddOnBoth({}, {});
   const CUgraphExec exec = Instantiate(Capture(t, Millis(1), Millis(1)));
@@ -122,7 +122,7 @@ TEST_F(SpreadTest, ACapOfEitherGpuHoldsIt) {
       Await(t);
       CUcontext popped = nullptr;
       ASSERT_CU(cu_->CtxPopCurrent(&popped));
-      // 50 ms at a quarter, less what is saved up.
+      // 50 ms at a quarter, minus the saved-up credit.
       EXPECT_NEAR(Ms(clock().Now() - began), 195, 20) << second << turned;
     }
   }
@@ -150,12 +150,14 @@ TEST_F(SpreadTest, ItIsHeldByEitherGpu) {
   EXPECT_EQ(There(t)->stats().launches, 3u);
 }
 
-// The program counts the GPUs the other way round: the order is that of UUIDs all the same, for all processes.
+// The program numbers the GPUs in the other order. The order of acquisition is by UUID all the same, in all
+// processes.
 class SpreadOrderTest : public SpreadTest, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
-    ASSERT_NE(OpenedOnce(),
-              nullptr);  // before the second GPU, which the first configuration has not
+    ASSERT_NE(
+        OpenedOnce(),
+        nullptr);  // before the second GPU exists, which the first configuration does not have
     if (GetParam()) setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
     SpreadTest::SetUp();
     unsetenv("CUDA_VISIBLE_DEVICES");
@@ -207,7 +209,7 @@ TEST_F(SpreadTest, AKernelInAChildIsSeen) {
 TEST_F(SpreadTest, WhatTheDriverRefusesCostsNothing) {
   const Tenant& t = AddOnBoth({}, {});
   const CUgraphExec exec = Instantiate(Capture(t, Millis(1), Millis(1)));
-  // An executable is launched where it was instantiated.
+  // An executable must be launched on the device where it was instantiated.
   EXPECT_NE(calls_->GraphLaunch(t.payer(), exec, streams_.at(&t)), CUDA_SUCCESS);
   Rest();
   EXPECT_EQ(t.gate->stats().launches + There(t)->stats().launches, 0u);
@@ -216,7 +218,7 @@ TEST_F(SpreadTest, WhatTheDriverRefusesCostsNothing) {
   EXPECT_NE(calls_->GraphLaunch(t.payer(), exec, t.stream), CUDA_SUCCESS);
 }
 
-// Beside others' work on the second GPU, a share there is kept.
+// A tenant keeps its share of the second GPU beside work of another tenant.
 TEST_F(SpreadTest, SharesHoldThereBesideOthersWork) {
   const Tenant &a = AddOnBoth({}, {}), &b = AddOnBoth({}, {.limits = {.weight = 3}});
   const CUgraphExec exec = Instantiate(Capture(a, Micros(200), Micros(200)));
@@ -236,7 +238,7 @@ TEST_F(SpreadTest, SharesHoldThereBesideOthersWork) {
   EXPECT_NEAR(100 * of_a / (of_a + of_b), 25, 4);
 }
 
-// In whichever order they come by the GPUs, no two wait for each other.
+// Two tenants that reach the GPUs in different orders do not deadlock.
 TEST_F(SpreadTest, TwoThatLaunchOverBothGoOn) {
   const Tenant &a = AddOnBoth({}, {}), &b = AddOnBoth({}, {});
   const CUgraphExec of_a = Instantiate(Capture(a, Micros(100), Micros(100)));
@@ -292,7 +294,7 @@ TEST_F(SpreadTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
   EXPECT_GT(missed, 0);
 }
 
-// The streams that stand for graphs there go with the context, and come again.
+// The streams that stand for graphs on the other GPU end with its context, and are created again.
 TEST_F(SpreadTest, TheOtherGpusContextMayEnd) {
   const Tenant& t = AddOnBoth({}, {});
   const CUgraphExec exec = Instantiate(Capture(t, Micros(100), Micros(100)));
@@ -301,7 +303,8 @@ TEST_F(SpreadTest, TheOtherGpusContextMayEnd) {
   ASSERT_CU(
       calls_->PrimaryContextEnds(t.payer(), 1, [&] { return cu_->DevicePrimaryCtxReset(1); }));
   ASSERT_CU(cu_->StreamSynchronize(t.stream));
-  EXPECT_NE(calls_->GraphLaunch(t.payer(), exec, t.stream), CUDA_SUCCESS);  // its function is gone
+  EXPECT_NE(calls_->GraphLaunch(t.payer(), exec, t.stream),
+            CUDA_SUCCESS);  // the kernel's function is gone
   Rest();
   ASSERT_CU(Spin(t, Micros(100)));
   ASSERT_CU(cu_->StreamSynchronize(t.stream));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streams that programs use: adopted on first use, whatever they are and however they end.
+// The streams of programs: adopted on first use, whatever kind they are and however they end.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -18,7 +18,7 @@ class StreamsTest : public WorkTest {
     EXPECT_NEAR(MeasuredMs(tenant), UsedMs(tenant.account), part * UsedMs(tenant.account));
   }
 
-  // A context beside the bed's, which is current afterwards, and the kernel in it.
+  // Creates a context beside the fixture's, leaves it current, and loads the kernel in it.
   void MakeContext(CUcontext* made, CUfunction* spin) {
     auto* const create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
         driver_->Symbol("cuCtxCreate_v2"));
@@ -43,7 +43,7 @@ TEST_F(StreamsTest, TheLegacyStreamIsHeldAndMeasured) {
     ASSERT_CU(Spin(t, Micros(100), i % 2 == 0 ? nullptr : CU_STREAM_LEGACY));
   }
   ASSERT_CU(calls_->StreamSynchronize(t.payer(), nullptr));
-  EXPECT_NEAR(Ms(clock().Now() - began), 70, 3);  // 40 ms at a half, less what is saved up
+  EXPECT_NEAR(Ms(clock().Now() - began), 70, 3);  // 40 ms at a half, minus the saved-up credit
   EXPECT_EQ(UsedMs(t.account), 40);
   ExpectMeasured(t, 0.03);
 }
@@ -59,7 +59,7 @@ TEST_F(StreamsTest, PerThreadStreamsAreOneAThread) {
       calls_->ThreadEnds();
     });
   };
-  // Two threads of one tenant: what one finds open of the other's it cannot mark.
+  // Two threads of one tenant: a thread cannot mark the work that it finds open on the other thread's stream.
   const auto first = work(a, Micros(50)), second = work(a, Micros(80)), third = work(b, Micros(60));
   first->Join();
   second->Join();
@@ -70,10 +70,11 @@ TEST_F(StreamsTest, PerThreadStreamsAreOneAThread) {
   ExpectMeasured(b, 0.05);
 }
 
-// A program's own thread-local objects may launch when they are destroyed, after what is known of the thread has gone.
+// A program's own thread-local objects may launch when they are destroyed, after the layer's state of the thread has
+// gone.
 class StreamsThreadsTest : public StreamsTest {
  protected:
-  // On a virtual one who waits for the thread's end would keep the turn from it.
+  // On a virtual clock, a thread that waits for another thread's end would keep its turn of the clock.
   std::string config() const override { return "sms=100,memory=4GiB,clock=wall"; }
 };
 
@@ -108,13 +109,15 @@ TEST_F(StreamsThreadsTest, WhatAThreadsLastObjectsLaunchIsForgottenWithIt) {
   EXPECT_EQ(Streams::threads(), before);
 }
 
-// Some programs make a stream for each request: in all more than a tenant can have at one time, beside others that stay.
+// Some programs create a stream for each request, in all more than a tenant can have at once, beside streams that
+// stay.
 TEST_F(StreamsTest, PlacesOfStreamsThatEndedAreUsedAgain) {
   const Tenant& t = Weighing(1);
   const auto make = [&] {
     CUstream stream = nullptr;
     EXPECT_CU(cu_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
-    EXPECT_EQ(calls_->DeviceOf(t.payer(), stream), 0);  // it is the tenant's from here on
+    EXPECT_EQ(calls_->DeviceOf(t.payer(), stream),
+              0);  // from here on the stream belongs to the tenant
     return stream;
   };
   constexpr int kMost = 0xffff, kAtOnce = 100;
@@ -125,7 +128,7 @@ TEST_F(StreamsTest, PlacesOfStreamsThatEndedAreUsedAgain) {
     ASSERT_CU(calls_->StreamDestroy(others[place]));
     others[place] = make();
   }
-  // Each of them is measured as any.
+  // Each of them is measured like any other stream.
   for (const CUstream stream : others) ASSERT_CU(Spin(t, Micros(50), stream));
   for (const CUstream stream : others) ASSERT_CU(calls_->StreamSynchronize(t.payer(), stream));
   Rest();
@@ -134,8 +137,9 @@ TEST_F(StreamsTest, PlacesOfStreamsThatEndedAreUsedAgain) {
   for (const CUstream stream : others) EXPECT_CU(calls_->StreamDestroy(stream));
 }
 
-// Only its own thread can mark a per-thread stream. One that launches and says nothing for long has its kernels charged as
-// predicted; then as many of its next ones are marked at once, so that what they take is known.
+// Only its own thread can mark a per-thread stream. When a thread launches and then makes no calls for long, its
+// kernels are charged as predicted. Then as many of its next kernels get markers at once, so that their real time
+// becomes known.
 TEST_F(StreamsTest, APerThreadStreamThatIsNeverWaitedForKeepsItsCap) {
   for (const int burst : {1, 3}) {
     const Tenant& t = Add({.limits = {.cap = 0.1}});
@@ -143,19 +147,21 @@ TEST_F(StreamsTest, APerThreadStreamThatIsNeverWaitedForKeepsItsCap) {
     Thread([&] {
       const CUstream mine = CU_STREAM_PER_THREAD;
       sim_->set_account(mine, t.account);
-      for (int i = 0; i < 200; ++i) ASSERT_CU(Spin(t, Micros(10), mine));  // what is known of it
+      for (int i = 0; i < 200; ++i) ASSERT_CU(Spin(t, Micros(10), mine));  // makes the kernel known
       ASSERT_CU(calls_->StreamSynchronize(t.payer(), mine));
       const auto share = [&](Nanos length) {
         const double before = UsedMs(t.account);
         const Time began = clock().Now(), end = began + length;
         while (clock().Now() < end) {
           for (int i = 0; i < burst; ++i) ASSERT_CU(Spin(t, Millis(5), mine));
-          clock().SleepUntil(In(Millis(5 * burst + 5)));  // it is over when the thread comes back
+          clock().SleepUntil(
+              In(Millis(5 * burst + 5)));  // the kernel has ended when the thread returns
         }
         used = (UsedMs(t.account) - before) / Ms(clock().Now() - began);
       };
       share(Seconds(1));
-      EXPECT_LT(used, 0.2) << burst;  // until its new cost is known: half, were it never found out
+      EXPECT_LT(used, 0.2)
+          << burst;  // until the new cost is known; it would be a half if it were never found out
       share(Seconds(4));
       EXPECT_NEAR(used, 0.1, 0.01) << burst;
       calls_->ThreadEnds();
@@ -163,7 +169,7 @@ TEST_F(StreamsTest, APerThreadStreamThatIsNeverWaitedForKeepsItsCap) {
   }
 }
 
-// While a stream captures no marker can be recorded there: what it had in flight has its own before.
+// No marker can be recorded on a stream while it captures: the work in flight gets its marker before.
 TEST_F(StreamsTest, WhatIsInFlightWhenACaptureBeginsIsMeasured) {
   for (const bool joins : {true, false}) {
     const Tenant& t = Add({.limits = {.cap = 0.9}});
@@ -221,23 +227,23 @@ TEST_F(StreamsTest, StreamsOfAnotherContextAreMeasuredAndGoWithIt) {
     sim_->set_account(nullptr, t.account);
     for (int i = 0; i < 100; ++i) {
       ASSERT_CU(Spin(t, Micros(100), stream));
-      ASSERT_CU(Spin(t, Micros(60), nullptr));  // this context's
+      ASSERT_CU(Spin(t, Micros(60), nullptr));  // on this context's stream
     }
     ASSERT_CU(calls_->CtxSynchronize(t.payer()));
     ExpectMeasured(t, 0.03);
     EXPECT_EQ(t.gate->stats().markers_failed, 0u);
-    for (int i = 0; i < 20; ++i) ASSERT_CU(Spin(t, Micros(100), stream));  // in flight
+    for (int i = 0; i < 20; ++i) ASSERT_CU(Spin(t, Micros(100), stream));  // leaves some in flight
     std::swap(spin, spin_);
     ASSERT_CU(End(other));
     Rest();
     EXPECT_TRUE(engine_->health().ok()) << engine_->health();
   }
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
-  // Nothing is left that others would wait for.
+  // Nothing is left for which others would wait.
   ASSERT_CU(Spin(t, Micros(10)));
 }
 
-// The stream is gone when its context ends, and its work is still in flight.
+// The stream ends with its context while its work is still in flight.
 TEST_F(StreamsTest, OfAContextThatEndsNothingIsAskedAnyMore) {
   const Tenant& t = Weighing(1);
   Weighing(1);
@@ -255,12 +261,12 @@ TEST_F(StreamsTest, OfAContextThatEndsNothingIsAskedAnyMore) {
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
-// The engine's own context, with whose end its events die.
+// A reset of the engine's own context destroys its events.
 TEST_F(StreamsTest, AfterAResetOfThePrimaryContextWorkIsMeasuredAndHeldAsBefore) {
   Tenant& t = Add({.limits = {.cap = 0.2}});
   for (const bool told : {true, true, false}) {
-    for (int i = 0; i < 20; ++i) ASSERT_CU(Spin(t, Millis(1)));  // some in flight
-    // Not told, it is known when the driver refuses.
+    for (int i = 0; i < 20; ++i) ASSERT_CU(Spin(t, Millis(1)));  // leaves some in flight
+    // If the layer is not told of the reset, it notices when the driver refuses a call.
     ASSERT_CU(told ? Reset(t) : cu_->DevicePrimaryCtxReset(0));
     Rest();
     CUcontext again = nullptr;
@@ -276,7 +282,7 @@ TEST_F(StreamsTest, AfterAResetOfThePrimaryContextWorkIsMeasuredAndHeldAsBefore)
     const Time began = clock().Now();
     for (int i = 0; i < 100; ++i) ASSERT_CU(Spin(t, Millis(2)));
     ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
-    // 200 ms at a fifth, less what may be saved up; the first two grants are for what a kernel cost before.
+    // 200 ms at a fifth, minus the saved-up credit; the first two grants are for the cost that the kernel had before.
     EXPECT_NEAR(Ms(clock().Now() - began), 1000, 60);
     Rest();
     EXPECT_NEAR(UsedMs(t.account) - used, 200, 0.1);
@@ -293,7 +299,7 @@ TEST_F(StreamsTest, AStreamIsDestroyedWithItsWorkInFlight) {
     const CUstream stream = NewStream(t);
     for (int k = 0; k < 3; ++k) ASSERT_CU(Spin(t, Micros(30), stream));
     ASSERT_CU(calls_->StreamDestroy(stream));
-    EXPECT_NE(Spin(t, Micros(30), stream), CUDA_SUCCESS);  // and is adopted by nobody
+    EXPECT_NE(Spin(t, Micros(30), stream), CUDA_SUCCESS);  // and is not adopted
   }
   Rest();
   EXPECT_EQ(t.gate->stats().launches, 900u);
@@ -301,7 +307,7 @@ TEST_F(StreamsTest, AStreamIsDestroyedWithItsWorkInFlight) {
   EXPECT_EQ(calls_->StreamDestroy(reinterpret_cast<CUstream>(0x77770)), CUDA_ERROR_INVALID_HANDLE);
 }
 
-// Its kernels were short once; each stream goes before its kernel is done.
+// The kernels were short before; each stream is destroyed before its kernel ends.
 TEST_F(StreamsTest, WhoDestroysItsStreamsKeepsToItsCap) {
   const Tenant& t = Add({.limits = {.cap = 0.1}});
   for (int i = 0; i < 50; ++i) ASSERT_CU(Spin(t, Micros(50)));
@@ -314,7 +320,7 @@ TEST_F(StreamsTest, WhoDestroysItsStreamsKeepsToItsCap) {
     ASSERT_CU(Spin(t, Millis(5), stream));
     ASSERT_CU(calls_->StreamDestroy(stream));
   }
-  // A tenth of 2 s and what may be saved up; until the first is measured some pass.
+  // A tenth of 2 s and the saved-up credit; some kernels pass until the first one is measured.
   EXPECT_LT(UsedMs(t.account) - before, 200 + 5 + 25);
   EXPECT_GT(UsedMs(t.account) - before, 150);
   Rest(Millis(50));
@@ -322,7 +328,7 @@ TEST_F(StreamsTest, WhoDestroysItsStreamsKeepsToItsCap) {
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
-// The driver gives a destroyed stream's handle to another, past us.
+// The driver reuses the handle of a destroyed stream, and the layer is not told.
 TEST_F(StreamsTest, AHandleThatComesBackIsAnotherStream) {
   const Tenant& t = Weighing(1);
   ASSERT_CU(Spin(t, Micros(30)));
@@ -374,7 +380,7 @@ TEST_F(StreamsTest, AGateThatComesLaterHoldsTheStreamsThatWereThere) {
   }
   ASSERT_CU(calls_->CtxSynchronize(late.payer()));
   EXPECT_EQ(t.gate->stats().launches, 400u);
-  EXPECT_NEAR(Ms(clock().Now() - began), 70, 3);  // 40 ms at a half, less what is saved up
+  EXPECT_NEAR(Ms(clock().Now() - began), 70, 3);  // 40 ms at a half, minus the saved-up credit
   late.gates.on[0] = nullptr;
   calls_->Forget(t.gate);
   ASSERT_CU(Spin(late, Micros(100), t.stream));
@@ -383,7 +389,7 @@ TEST_F(StreamsTest, AGateThatComesLaterHoldsTheStreamsThatWereThere) {
 
 TEST_F(StreamsTest, OneCallInsideAnotherIsChargedOnce) {
   const Tenant& t = Weighing(1);
-  // As a driver that makes one of its calls out of another, which is hooked as well.
+  // Like a driver that implements one of its calls by another that is hooked as well.
   ASSERT_CU(calls_->GraphLaunchBy(t.payer(), nullptr, t.stream, [&] {
     EXPECT_CU(Spin(t, Micros(30)));
     return Spin(t, Micros(30));
@@ -396,7 +402,7 @@ TEST_F(StreamsTest, OneCallInsideAnotherIsChargedOnce) {
 class NarrowTest : public StreamsTest {
  protected:
   std::string config() const override { return "sms=100,overlap=footprint,clock=virtual"; }
-  // On a tenth of the device.
+  // A kernel on a tenth of the device.
   CUresult Narrow(const Tenant& tenant, Nanos cost, CUstream stream) {
     uint64_t ns = static_cast<uint64_t>(cost.count());
     void* params[] = {&ns};
@@ -405,8 +411,8 @@ class NarrowTest : public StreamsTest {
   }
 };
 
-// A call had its turn on the stream before it was held, and the other's work goes there meanwhile. Their kernels would
-// run side by side, were it not for the stream.
+// A call took its turn on the stream before it was held, and the other tenant's work goes there meanwhile. Without
+// the common stream their kernels would run side by side.
 TEST_F(NarrowTest, WhoIsHeldOnAStreamOfTwoPaysItsOwn) {
   const Tenant &a = Add({.limits = {.cap = 0.25}}), &b = Weighing(1);
   double launched_a = 0, launched_b = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels through the layer `work`: shares, what is measured, what is not charged.
+// Kernels through the layer `work`: shares, what is measured, and what is not charged.
 #include "tests/contract/work_bed.h"
 
 namespace gpushare::work {
@@ -48,7 +48,7 @@ TEST_F(KernelTest, EachFormIsChargedOnceAndWhatItTook) {
   EXPECT_NEAR(MeasuredMs(t), UsedMs(t.account), 0.02 * UsedMs(t.account));
 }
 
-// A library's kernel has no context: its handle stands for the function of the current one.
+// A library's kernel has no context: its handle stands for the function in the current context.
 TEST_F(KernelTest, ALibrarysKernelIsChargedByItsHandleAsAFunctionIs) {
   const auto symbol = [&]<typename F>(const char* name, F**) {
     return reinterpret_cast<F*>(driver_->Symbol(name));
@@ -67,7 +67,7 @@ TEST_F(KernelTest, ALibrarysKernelIsChargedByItsHandleAsAFunctionIs) {
   uint64_t ns = 200'000;
   void* params[] = {&ns};
   const Time begin = clock().Now();
-  // On half of the device: what it takes is known by the handle.
+  // On half of the device: the layer finds the kernel's footprint by the handle.
   for (int i = 0; i < 200; ++i) {
     ASSERT_CU(calls_->LaunchKernel(t.payer(), function, 50, 1, 1, 1024, 1, 1, 0, t.stream, params,
                                    nullptr));
@@ -77,7 +77,7 @@ TEST_F(KernelTest, ALibrarysKernelIsChargedByItsHandleAsAFunctionIs) {
   Rest();
   EXPECT_EQ(t.gate->stats().launches, 200u);
   EXPECT_NEAR(MeasuredMs(t), UsedMs(t.account), 0.02 * UsedMs(t.account));
-  EXPECT_NEAR(UsedMs(t.account) / took, 0.25, 0.04);  // 5 ms of 160 are saved up
+  EXPECT_NEAR(UsedMs(t.account) / took, 0.25, 0.04);  // 5 ms of 160 ms are saved-up credit
   calls_->ModuleEnds();
   ASSERT_CU(unload(library));
   EXPECT_EQ(

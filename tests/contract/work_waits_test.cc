@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits, and what others may be waiting for: nothing is held for ever.
+// Waits of the host, and held work that others may be waiting for: nothing is held for ever.
 #include "tests/contract/work_bed.h"
 
 namespace gpushare::work {
@@ -24,7 +24,7 @@ class WaitsTest : public WorkTest {
     EXPECT_CU(cu_->EventCreate(&event, CU_EVENT_DISABLE_TIMING));
     return event;
   }
-  // A tenant that has spent its cap for a second and more.
+  // A tenant that has spent its cap for more than a second ahead.
   Tenant& InDebt() {
     Tenant& t = Add({.limits = {.cap = 0.01}});
     EXPECT_CU(Spin(t, Millis(30)));
@@ -66,7 +66,7 @@ TEST_F(WaitsTest, HostFunctionsAndCallbacksAreNotChargedAndKeepNobodyWaiting) {
   EXPECT_GT(UsedMs(2), 0.75 * 600);
 }
 
-// Each waits for the other's event in turn, beside a third that keeps the device busy.
+// Each waits for the other's event in turn, beside a third tenant that keeps the device busy.
 TEST_F(WaitsTest, StreamsOfTwoTenantsThatWaitForEachOtherGetOn) {
   const Tenant &a = Weighing(1), &b = Weighing(1), &busy = Weighing(8);
   const CUevent from_a = NewEvent(), from_b = NewEvent();
@@ -97,7 +97,7 @@ TEST_F(WaitsTest, StreamsOfTwoTenantsThatWaitForEachOtherGetOn) {
   EXPECT_EQ(a.gate->stats().held_past_bound + b.gate->stats().held_past_bound, 0u);
 }
 
-// B's stream waits for what A writes behind a kernel that the gate would hold for seconds.
+// B's stream waits for a write of A that is behind a kernel which the gate would hold for seconds.
 TEST_F(WaitsTest, WhatMayBeWaitedForPassesAtTheBoundAndIsCharged) {
   const Tenant &a = InDebt(), &b = Weighing(1);
   ASSERT_CU(WaitForFlag(b));
@@ -114,13 +114,13 @@ TEST_F(WaitsTest, WhatMayBeWaitedForPassesAtTheBoundAndIsCharged) {
   EXPECT_NEAR(UsedMs(b.account), 0.1, 0.01);
   EXPECT_EQ(a.gate->stats().held_past_bound, 1u);
   EXPECT_GT(Ms(a.gate->view().charged) - charged, 0.9);
-  // Nobody waits any more, and what is over the cap is held as ever.
+  // Nobody waits any more, so work over the cap is held as usual.
   const Time then = clock().Now();
   ASSERT_CU(Spin(a, Millis(1)));
   EXPECT_GT(clock().Now() - then, Seconds(1));
 }
 
-// A faked wait helps an accomplice to a command now and then.
+// A faked wait gives an accomplice only a command now and then.
 TEST_F(WaitsTest, AnImpostorGainsLittle) {
   const Tenant &a = InDebt(), &b = Weighing(1);
   ASSERT_CU(WaitForFlag(b));
@@ -135,7 +135,7 @@ TEST_F(WaitsTest, AnImpostorGainsLittle) {
     }));
   }
   clock().SleepUntil(end);
-  // After 20 ms, 40 more, 80 more, 160 more.
+  // They pass after 20 ms, and then after 40, 80 and 160 ms more.
   EXPECT_EQ(a.gate->stats().held_past_bound, 4u);
   EXPECT_NEAR(UsedMs(a.account) - before, 4 * 0.2, 0.01);
   ASSERT_CU(write_value_(NewStream(b), flag_, 1, 0));
@@ -143,7 +143,7 @@ TEST_F(WaitsTest, AnImpostorGainsLittle) {
   for (const auto& thread : threads) thread->Join();
 }
 
-// Long commands, one after the other: while one runs the host is silent, and yet none is forgiven.
+// Long commands, one after the other: the host is silent while one runs, and yet the bound is not reset.
 TEST_F(WaitsTest, AnImpostorWithLongCommandsGainsNoMore) {
   const Tenant &a = InDebt(), &b = Weighing(1);
   ASSERT_CU(WaitForFlag(b));
@@ -156,7 +156,7 @@ TEST_F(WaitsTest, AnImpostorWithLongCommandsGainsNoMore) {
     }
   });
   clock().SleepUntil(end);
-  // The first at 20 ms; the next 5 s after its end, and one 10 s after that one's.
+  // The first passes at 20 ms, the next 5 s after its end, and one 10 s after the end of that.
   EXPECT_EQ(a.gate->stats().held_past_bound, 3u);
   EXPECT_NEAR(UsedMs(a.account) - before, 3 * 500, 1);
   ASSERT_CU(write_value_(NewStream(b), flag_, 1, 0));
@@ -164,7 +164,7 @@ TEST_F(WaitsTest, AnImpostorWithLongCommandsGainsNoMore) {
   thread->Join();
 }
 
-// What was let pass does not end until another does: that one passes as well.
+// A command that passed does not end until another one does: the other passes as well.
 TEST_F(WaitsTest, ACommandInFlightThatWaitsForAHeldOneIsNoDeadlock) {
   const Tenant &a = InDebt(), &b = Weighing(1);
   ASSERT_CU(WaitForFlag(b));
@@ -230,7 +230,7 @@ TEST_F(WaitsTest, SynchronisingCallsAreForwardedAndMarked) {
     Rest();
     EXPECT_NEAR(MeasuredMs(t), UsedMs(1), 0.03 * UsedMs(1) + 0.05);
   }
-  // Suspended or not, whatever is held.
+  // All work passes whether or not the gate is suspended.
   t.gate->Suspend();
   EXPECT_CU(calls_->CtxSynchronize(t.payer()));
   t.gate->Resume();
