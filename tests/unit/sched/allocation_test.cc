@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deciding allocates nothing once tenants are registered.
+// Decisions allocate no memory once the tenants are registered.
 #include <atomic>
 #include <cstdlib>
 #include <new>

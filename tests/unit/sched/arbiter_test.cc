@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arbiter's calls one by one: what each does to the books.
+// The arbiter's calls one by one: the effect of each on the books.
 #include "sched/arbiter.h"
 
 #include <algorithm>
@@ -65,13 +65,13 @@ TEST(Arbiter, EntitledIsByGuaranteeOrByWeightAmongThoseThatAreActive) {
   const TenantId c = b.arbiter.Add({.weight = 3}, AtMicros(0));
   const TenantId d = b.arbiter.Add({.weight = 1, .guarantee = 0.4}, AtMicros(0));
   b.arbiter.Block(a, Micros(14), false, AtMicros(0));
-  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(a), 1);    // alone
-  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(c), 0.3);  // if it came now
+  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(a), 1);    // active alone
+  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(c), 0.3);  // the share if it became active now
   b.arbiter.Block(c, Micros(14), false, AtMicros(0));
   EXPECT_DOUBLE_EQ(b.arbiter.Entitled(a), 0.7);
   EXPECT_DOUBLE_EQ(b.arbiter.Entitled(c), 0.3);
   EXPECT_DOUBLE_EQ(b.arbiter.Entitled(d), 0.4);
-  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(d + 1), 1);  // nobody
+  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(d + 1), 1);  // no such tenant
 }
 
 TEST(Arbiter, ReturnAndSettleTakeTheGrantOffTheBooks) {
@@ -110,7 +110,7 @@ TEST(Arbiter, WindowHoldsBackAndDrainsByTheClock) {
   b.arbiter.Launched(a, 1, AtMicros(0));
   b.arbiter.Block(c, Micros(50), false, AtMicros(1));
   EXPECT_TRUE(b.Run(AtMicros(1)).empty());
-  // 300 us outstanding fall below the window of 200 us at 100 us, without any settlement.
+  // At 100 us, the 300 us outstanding fall below the window of 200 us without any settlement.
   EXPECT_GT(b.again, AtMicros(99));
   EXPECT_LE(b.again, AtMicros(101));
   const auto grants = b.Run(b.again);
@@ -128,7 +128,8 @@ TEST(Arbiter, AtLeastMinCommandsAreInFlight) {
   EXPECT_EQ(b.Run(AtMicros(0)).size(), 4u);
 }
 
-// Beside the long commands of others one whose own leave room to others' has one in flight, and no second one.
+// A tenant whose commands leave room to others may have one in flight beside their long commands, but not a second
+// one.
 TEST(Arbiter, WhoLeavesRoomToOthersHasOneInFlightBesideThem) {
   ArbiterOptions options;
   options.min_commands = 2;
@@ -147,7 +148,7 @@ TEST(Arbiter, WhoLeavesRoomToOthersHasOneInFlightBesideThem) {
     b.arbiter.Block(narrow, Micros(400), false, now);
     EXPECT_TRUE(b.Run(now).empty());
     b.arbiter.SetLeaves(narrow, true);
-    // Not where a service waits for what is in flight.
+    // This does not apply when the high band waits for work in flight.
     EXPECT_EQ(b.Run(now).size(), high ? 0u : 1u);
     if (high) continue;
     b.arbiter.Launched(narrow, 1, now);
@@ -157,7 +158,7 @@ TEST(Arbiter, WhoLeavesRoomToOthersHasOneInFlightBesideThem) {
 }
 
 TEST(Arbiter, TheClockAloneDoesNotQueueWithoutEnd) {
-  // 10 ms kernels predicted to take 20 us: nothing is settled, so the clock must not be believed long.
+  // 10 ms kernels predicted to take 20 us: nothing is settled, so the clock must not be trusted for long.
   Books b;
   const TenantId a = b.arbiter.Add({}, AtMicros(0));
   int admitted = 0;
@@ -173,7 +174,7 @@ TEST(Arbiter, TheClockAloneDoesNotQueueWithoutEnd) {
   EXPECT_LE(admitted, 32);  // (window + 2 windows) / 20 us, and one more
 }
 
-// Who knows when the device is done says so; then the clock is believed, in that instant and no longer.
+// A caller that knows when the device is done says so. The arbiter then trusts the clock, but only at that instant.
 TEST(Arbiter, WhatIsForeseenIsBelieved) {
   ArbiterOptions options;
   options.window = Micros(20);
@@ -185,19 +186,19 @@ TEST(Arbiter, WhatIsForeseenIsBelieved) {
   ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
   b.arbiter.Block(c, Millis(4), false, AtMicros(0));
   EXPECT_TRUE(b.Run(AtMicros(0)).empty());
-  // Nothing is settled: two windows are all that the clock may be ahead.
+  // Nothing is settled, so the clock may run ahead by at most two windows.
   EXPECT_TRUE(b.Run(AtMicros(3990)).empty());
   b.arbiter.Foresee(AtMicros(4500), AtMicros(3990));
   EXPECT_TRUE(b.Run(AtMicros(3990)).empty());
   EXPECT_GT(b.again, AtMicros(4470));
   EXPECT_LE(b.again, AtMicros(4490));
-  EXPECT_TRUE(b.Run(AtMicros(4485)).empty());  // it was not said again
+  EXPECT_TRUE(b.Run(AtMicros(4485)).empty());  // Foresee() was not called for this instant
   b.arbiter.Foresee(AtMicros(4500), AtMicros(4485));
   EXPECT_EQ(b.Run(AtMicros(4485)).size(), 1u);
   EXPECT_EQ(b.arbiter.View(a).outstanding, Millis(4));
 }
 
-// However little it is by prediction, and however long ago it should have been done; and in that instant and no longer.
+// However small the awaited work is by prediction, and however overdue; but only at the instant of the call.
 TEST(Arbiter, WhatIsAwaitedIsNotDrainedByTheClock) {
   ArbiterOptions options;
   options.window = Micros(20);
@@ -212,13 +213,13 @@ TEST(Arbiter, WhatIsAwaitedIsNotDrainedByTheClock) {
     b.arbiter.Await(AtMicros(us));
     EXPECT_TRUE(b.Run(AtMicros(us)).empty()) << us;
   }
-  // A high priority asks nobody.
+  // The high band does not wait for it.
   b.arbiter.Block(high, Micros(10), false, AtMicros(1000));
   b.arbiter.Await(AtMicros(1000));
   ASSERT_EQ(b.Run(AtMicros(1000)).size(), 1u);
   b.arbiter.Settle(high, Phase::kWeight, b.arbiter.View(high).outstanding, Micros(10), 1,
                    AtMicros(1000));
-  // It was not said again.
+  // Await() was not called for this instant.
   EXPECT_EQ(b.Run(AtMicros(2000)).size(), 1u);
 }
 
@@ -274,7 +275,7 @@ TEST(Arbiter, GraceCountsFromWhenTheDeviceWasDone) {
   b.arbiter.Settle(high, phase, Micros(50), Micros(60), 1, AtMicros(310), /*ended=*/AtMicros(303));
   EXPECT_TRUE(b.Run(AtMicros(311)).empty());
   EXPECT_EQ(b.again, AtMicros(333));
-  // A launch after that end, and an end that is said to be still to come.
+  // A launch after that end, and an end that lies in the future.
   phase = b.arbiter.Charge(high, Micros(50), AtMicros(320));
   b.arbiter.Settle(high, phase, Micros(50), Micros(1), 1, AtMicros(325), AtMicros(310));
   EXPECT_TRUE(b.Run(AtMicros(326)).empty());
@@ -295,18 +296,19 @@ TEST(Arbiter, OneThatItsCapHoldsClosesNobody) {
   b.arbiter.Block(low, Micros(10), false, AtMicros(1));
   EXPECT_TRUE(b.Run(AtMicros(1)).empty());
   EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(1))) << "its command is in flight";
-  // It owes 50 us, and may go on when it has as much again: in 200 us. Nobody waits for its next command until then.
+  // It owes 50 us, and may continue when it has another 50 us, which takes 200 us. Until then nobody waits for its
+  // next command.
   b.arbiter.Settle(high, Phase::kWeight, Micros(150), Micros(150), 1, AtMicros(151));
   EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(151)));
   const auto grants = b.Run(AtMicros(151));
   ASSERT_EQ(grants.size(), 1u);
   EXPECT_EQ(grants[0].tenant, low);
-  // One that nothing holds may be about to launch.
+  // A tenant that its cap does not hold may be about to launch.
   b.arbiter.Charge(b.arbiter.Add({.band = Band::kHigh}, AtMicros(152)), Micros(1), AtMicros(152));
   EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(153)));
 }
 
-// It synchronises after each command, and has nothing in flight between them.
+// It synchronizes after each command, so it has nothing in flight between commands.
 TEST(Arbiter, OneThatItsCapHoldsTakesNobodyElsesGrace) {
   Books b;
   const TenantId held = b.arbiter.Add({.cap = 0.5, .cap_depth = Micros(100), .band = Band::kHigh},
@@ -323,7 +325,7 @@ TEST(Arbiter, OneThatItsCapHoldsTakesNobodyElsesGrace) {
   EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(1242)));
 }
 
-// One of the high band that its cap lets go again at 200 us, while another has something in flight since 150.
+// A tenant of the high band that its cap holds until 200 us, while another tenant has work in flight since 150 us.
 struct HeldByItsCap : Books {
   explicit HeldByItsCap(const ArbiterOptions& options) : Books(options) {}
   void Begin(Nanos in_flight) {
@@ -346,7 +348,7 @@ TEST(Arbiter, OneThatItsCapLetsGoWaitsForWhatIsInFlight) {
     HeldByItsCap b({.high_waits = Micros(400)});
     const TenantId high = b.high, low = b.low;
     ASSERT_NO_FATAL_FAILURE(b.Begin(Micros(200)));
-    // Its cap lets it go after 200 us.
+    // The cap holds it until 200 us.
     EXPECT_TRUE(b.Run(AtMicros(199)).empty());
     EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(199)));
     b.arbiter.Block(low, Micros(200), false, AtMicros(250));
@@ -354,7 +356,7 @@ TEST(Arbiter, OneThatItsCapLetsGoWaitsForWhatIsInFlight) {
     EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(251)));
     EXPECT_TRUE(b.arbiter.Draining());
     EXPECT_LE(b.again, AtMicros(351));
-    const int64_t at = ends ? 340 : 652;  // or is waited for no longer
+    const int64_t at = ends ? 340 : 652;  // or until it stops waiting
     if (ends) {
       b.arbiter.Settle(low, Phase::kWeight, Micros(200), Micros(190), 1, AtMicros(at));
     } else {
@@ -364,7 +366,8 @@ TEST(Arbiter, OneThatItsCapLetsGoWaitsForWhatIsInFlight) {
     ASSERT_EQ(grants.size(), 1u) << at;
     EXPECT_EQ(grants[0].tenant, high);
     if (ends) continue;
-    // What did not end once may be made not to: for a while it is not waited for again.
+    // Work that failed to end in time may be made not to end, so for a while the high band does not wait for it
+    // again.
     b.arbiter.Launched(high, 1, AtMicros(at));
     b.arbiter.Settle(high, Phase::kWeight, Micros(50), Micros(150), 1, AtMicros(at + 150));
     b.arbiter.Block(high, Micros(50), false, AtMicros(at + 150));
@@ -378,7 +381,8 @@ TEST(Arbiter, OneThatItsCapLetsGoWaitsForWhatIsInFlight) {
   }
 }
 
-// What is known to end it waits for longer, and has afterwards what its cap would have let it use meanwhile.
+// If the work is known to end, the tenant waits for longer, and may afterwards use what its cap would have let it use
+// meanwhile.
 TEST(Arbiter, OneThatItsCapLetsGoWaitsForALongCommandThatIsForeseenToEnd) {
   for (const bool foreseen : {true, false}) {
     HeldByItsCap b(
@@ -392,19 +396,19 @@ TEST(Arbiter, OneThatItsCapLetsGoWaitsForALongCommandThatIsForeseenToEnd) {
       grants = b.Run(AtMicros(at));
       for (const Grant& grant : grants) EXPECT_EQ(grant.tenant, high);
     }
-    if (!foreseen) {  // 400 us after its cap has let it go, in 200 us
+    if (!foreseen) {  // 400 us after its cap stops holding it, which is at 200 us
       EXPECT_NEAR(static_cast<double>(at), 650, 60);
       continue;
     }
     EXPECT_NEAR(static_cast<double>(at), 3150, 10 + 40);  // low_window
-    // In 3 ms its cap of a half let it have 1.5, of which it saves up 0.1 otherwise.
+    // In 3 ms its cap of a half refills 1.5 ms. Without the wait it could save up only 0.1 ms.
     EXPECT_NEAR(static_cast<double>(b.arbiter.View(high).cap_tokens.count()), 1.45e6 - 1e5, 1e5);
     EXPECT_STREQ(b.arbiter.CheckInvariants(), "");
   }
 }
 
-// What a cap keeps for one that waits for others' work is for what it waited with: who gives up, or has launched it and is
-// idle then, saves up what anybody does.
+// Credit beyond the usual depth that a cap keeps during a wait is for the waiting command. A tenant that gives up, or
+// that has launched the command and is idle, saves up only the usual depth.
 TEST(Arbiter, WhatACapKeepsForAWaitIsGoneWithIt) {
   for (const bool gives_up : {true, false}) {
     HeldByItsCap b({.high_waits = Millis(10)});
@@ -424,7 +428,7 @@ TEST(Arbiter, WhatACapKeepsForAWaitIsGoneWithIt) {
     const auto grants = b.Run(AtMicros(3150));
     if (!gives_up) {
       ASSERT_EQ(grants.size(), 1u);
-      EXPECT_GT(tokens(), Micros(1000));  // for its next ones
+      EXPECT_GT(tokens(), Micros(1000));  // for its next commands
       b.arbiter.Launched(high, 1, AtMicros(3151));
       const Nanos amount = grants[0].amount;
       b.arbiter.Settle(high, Phase::kWeight, amount, amount, 1, AtMicros(3151) + amount);
@@ -452,7 +456,8 @@ TEST(Arbiter, BelowSomebodyElsesHighBandLittleIsInFlight) {
   }
 }
 
-// The clock runs on while somebody else has the device: what is not known to be done is not taken for that.
+// The clock runs on while another process's high band uses the device, so work is not assumed to be done by the
+// clock.
 TEST(Arbiter, BelowSomebodyElsesHighBandTheClockLetsLittleMoreBegin) {
   Books b;
   const TenantId a = b.arbiter.Add({}, AtMicros(0));
@@ -480,7 +485,7 @@ TEST(Arbiter, TheGraceOfTheHighBandMayBecomeAnother) {
   EXPECT_TRUE(b.Run(AtMicros(140)).empty());
   EXPECT_EQ(b.again, AtMicros(300));
   options.high_grace = Micros(50);
-  b.arbiter.SetOptions(options);  // in the midst of it
+  b.arbiter.SetOptions(options);  // changes the options during the grace
   EXPECT_EQ(b.Run(AtMicros(150)).size(), 1u);
 }
 
@@ -512,7 +517,7 @@ TEST(Arbiter, WhoSleepsIsWokenSoThatItsLaunchComesAfterTheGrace) {
   const Phase phase = b.arbiter.Charge(high, Micros(50), AtMicros(100));
   b.arbiter.Block(sleeps, Micros(10), false, AtMicros(101));
   b.arbiter.Block(sleeps, Micros(10), false,
-                  AtMicros(305));  // it asked again, and slept all the same
+                  AtMicros(305));  // it asked again, but sleeps since its first request
   b.arbiter.Settle(high, phase, Micros(50), Micros(60), 1, AtMicros(310));
   EXPECT_TRUE(b.Run(AtMicros(319)).empty());
   EXPECT_EQ(b.again, AtMicros(320));
@@ -522,17 +527,18 @@ TEST(Arbiter, WhoSleepsIsWokenSoThatItsLaunchComesAfterTheGrace) {
   EXPECT_FALSE(grants[0].stands);
   EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(320)))
       << "else it would be taken back at once";
-  // One that has asked for less than `asleep_after` launches at once, and so after the grace.
+  // A tenant that has waited for less than `asleep_after` is awake and launches at once, so it has to wait for the
+  // grace.
   b.arbiter.Block(spins, Micros(10), false, AtMicros(321));
   EXPECT_TRUE(b.Run(AtMicros(322)).empty());
   EXPECT_EQ(b.again, AtMicros(340));
-  // What the high band begins meanwhile takes back what was granted.
+  // A launch of the high band meanwhile takes the grant back.
   b.arbiter.Charge(high, Micros(50), AtMicros(325));
   EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(325)));
   EXPECT_TRUE(b.Run(AtMicros(345)).empty());
 }
 
-// What has the device to itself is not taken back, and so not granted before its time.
+// An exclusive grant cannot be taken back, so it is not granted ahead of time.
 TEST(Arbiter, WhoWantsTheDeviceToItselfIsNotWokenBeforeTheGraceIsOver) {
   Books b;
   const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
@@ -550,7 +556,7 @@ TEST(Arbiter, NobodyIsWokenBeforeTheHighBandIsDone) {
   Books b;
   const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
   const TenantId a = b.arbiter.Add({}, AtMicros(0));
-  b.arbiter.SetWakeLatency(Seconds(1));  // no more than the grace itself
+  b.arbiter.SetWakeLatency(Seconds(1));  // the latency counts for no more than the grace itself
   const Phase phase = b.arbiter.Charge(high, Micros(50), AtMicros(0));
   b.arbiter.Block(a, Micros(10), false, AtMicros(1));
   for (int64_t us = 10; us < 5000; us += 10) ASSERT_TRUE(b.Run(AtMicros(us)).empty()) << us;
@@ -565,7 +571,7 @@ TEST(Arbiter, AHighCommandThatNeverEndsDoesNotCloseForEver) {
   b.arbiter.Charge(high, Micros(50), AtMicros(0));
   b.arbiter.Block(a, Micros(10), false, AtMicros(1));
   EXPECT_TRUE(b.Run(AtMicros(1)).empty());
-  EXPECT_EQ(b.again, AtMicros(50'050));  // stale = 50 ms after its predicted end
+  EXPECT_EQ(b.again, AtMicros(50'050));  // stale = 50 ms after the work's predicted end
   EXPECT_EQ(b.Run(b.again).size(), 1u);
 }
 
@@ -603,7 +609,7 @@ TEST(Arbiter, AnExclusiveRequestDrainsFirstAndThenHasTheDevice) {
   b.arbiter.Block(d, Micros(20), false, AtMicros(1));
   auto grants = b.Run(AtMicros(2));
   for (const Grant& g : grants) EXPECT_NE(g.tenant, c) << "not drained yet";
-  // Whoever got in before is settled; then c has it alone although d asks again.
+  // The tenants that ran before are settled; then c has the device alone although d asks again.
   b.arbiter.Settle(a, Phase::kWeight, Micros(100), Micros(100), 1, AtMicros(120));
   for (const Grant& g : grants)
     b.arbiter.Settle(g.tenant, g.phase, g.amount, g.amount, 1, AtMicros(121));
@@ -619,7 +625,7 @@ TEST(Arbiter, AnExclusiveRequestDrainsFirstAndThenHasTheDevice) {
   EXPECT_EQ(grants[0].tenant, d);
 }
 
-// Taken back it would ask again, and be granted it again, all at one instant.
+// If the grant were taken back, the tenant would ask and be granted it again, all at one instant.
 TEST(Arbiter, WhatTheHolderOfTheDeviceIsGrantedWhileItsBandIsClosedStands) {
   Books b;
   const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
@@ -661,7 +667,7 @@ TEST(Arbiter, CapWaitsForItsRefillAndNeverForgives) {
   b.arbiter.Settle(a, grants[0].phase, Millis(10), Millis(12), 1, AtMicros(12'000));
   b.arbiter.Block(a, Millis(10), false, AtMicros(12'000));
   EXPECT_TRUE(b.Run(AtMicros(12'000)).empty());
-  // 11 ms of debt, less 1.2 ms that refilled meanwhile, and 0.1 ms to begin with, at a tenth: 99 ms.
+  // 11 ms of debt, minus 1.2 ms that have refilled meanwhile, plus 0.1 ms to begin with, at a tenth: 99 ms.
   EXPECT_NEAR(static_cast<double>(b.again.time_since_epoch().count()), 111e6, 1e4);
   EXPECT_TRUE(b.Run(b.again - Micros(10)).empty());
   EXPECT_EQ(b.Run(b.again).size(), 1u);
@@ -708,7 +714,7 @@ TEST(Arbiter, WhoRanAloneForLongIsNotStarvedByWhoSlept) {
       b.arbiter.Settle(a, g.phase, g.amount, Millis(1), 1, At(Millis(ms) + Micros(999)));
     }
   }
-  // a pauses; c comes when nobody is active; a returns.
+  // a pauses; c arrives while no tenant is active; a returns.
   b.arbiter.Sync(a, At(Seconds(11)));
   b.arbiter.Block(c, Millis(1), false, At(Seconds(12)));
   EXPECT_EQ(b.Run(At(Seconds(12))).size(), 1u);
@@ -726,7 +732,7 @@ TEST(Arbiter, DebtAgainstAWeightHasAHorizon) {
   // a's command took a minute instead of 20 us.
   b.arbiter.Settle(a, grants[0].phase, Micros(20), Seconds(60), 1, At(Seconds(60)));
   const double ahead = b.arbiter.View(a).virtual_time_ns - b.arbiter.View(c).virtual_time_ns;
-  EXPECT_LE(ahead * 2, 2e9 + 1e6);  // debt_horizon of normalised virtual time (weights 1 + 1)
+  EXPECT_LE(ahead * 2, 2e9 + 1e6);  // debt_horizon in normalised virtual time (weights 1 + 1)
   EXPECT_GE(ahead * 2, 1.9e9);
 }
 
@@ -759,7 +765,7 @@ TEST(Arbiter, RemoveWhileGrantedFreesTheWindow) {
   b.arbiter.Remove(a, AtMicros(2));
   EXPECT_EQ(b.Run(AtMicros(2)).size(), 1u);
   b.arbiter.Settle(a, Phase::kWeight, Seconds(1), Seconds(1), 1,
-                   AtMicros(3));  // late news of the dead
+                   AtMicros(3));  // a late report about a removed tenant
   EXPECT_STREQ(b.arbiter.CheckInvariants(), "");
 }
 
@@ -767,7 +773,7 @@ TEST(Arbiter, CallsOutOfOrderDoNotBreakTheBooks) {
   Books b;
   const TenantId a = b.arbiter.Add({}, AtMicros(100));
   b.arbiter.Settle(a, Phase::kWeight, Micros(10), Micros(10), 3, AtMicros(101));
-  b.arbiter.Return(a, Phase::kGuarantee, Micros(10), AtMicros(90));  // an older clock reading
+  b.arbiter.Return(a, Phase::kGuarantee, Micros(10), AtMicros(90));  // an earlier clock reading
   b.arbiter.Launched(a, 5, AtMicros(102));
   b.arbiter.Unblock(a, AtMicros(102));
   b.arbiter.Touch(a, AtMicros(103));
@@ -806,7 +812,7 @@ TEST(Arbiter, UnblockWithdrawsTheRequest) {
 }
 
 TEST(Arbiter, AnticipatesTheNextLaunchOfWhoIsBehind) {
-  // a (three quarters) has just finished a small command and will be back in 4 us; c is far ahead.
+  // a has a weight of three quarters, has just finished a small command, and will be back in 4 us; c is far ahead.
   Books b;
   const TenantId a = b.arbiter.Add({.weight = 3}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
   b.arbiter.Block(c, Millis(1), false, AtMicros(0));
@@ -835,8 +841,8 @@ TEST(Arbiter, AnticipationEndsWhenNobodyComes) {
   EXPECT_EQ(b.Run(b.again).size(), 1u);
 }
 
-// For how long `command` out of turn is kept back by a tenant that is always about to launch and never does,
-// once nothing is left of the idle budget.
+// How long a tenant that is always about to launch and never does can hold back an out-of-turn `command`, once the
+// idle budget is used up.
 Nanos KeptBack(Nanos command) {
   ArbiterOptions options;
   options.idle_budget_depth = Nanos(0);
@@ -854,7 +860,7 @@ Nanos KeptBack(Nanos command) {
 }
 
 TEST(Arbiter, ALongCommandOutOfTurnPaysForTheWaitItself) {
-  // 1 % of what it takes, which its own run gives back to the budget.
+  // 1 % of the command's time, which its own run adds to the budget.
   EXPECT_NEAR(static_cast<double>(KeptBack(Millis(100)).count()), 1e6, 3e4);
   EXPECT_NEAR(static_cast<double>(KeptBack(Millis(10)).count()), 1e5, 5e3);
   EXPECT_LE(KeptBack(Micros(600)), Micros(8));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs beside the high band: who is asked, what is granted then, and by how much it may delay that band.
+// Work beside the high band: which tenants are considered, what is granted, and how much that may delay the high
+// band.
 #include <random>
 #include <vector>
 
@@ -35,7 +36,7 @@ struct Books {
     again = arbiter.Run(AtMicros(now), grants, beside);
     return grants;
   }
-  // The high band has a command in flight.
+  // Puts a command of the high band in flight.
   void Begin() {
     Request(high, 1000);
     ASSERT_EQ(Run(nullptr).size(), 1u);
@@ -57,7 +58,7 @@ TEST(Beside, OneCommandIsGrantedAndStands) {
   const std::vector<Grant> grants = b.Run(&b.says);
   ASSERT_EQ(grants.size(), 1u);
   EXPECT_EQ(grants[0].tenant, job);
-  EXPECT_EQ(grants[0].amount, Micros(40));  // no more than that one
+  EXPECT_EQ(grants[0].amount, Micros(40));  // exactly the one command
   EXPECT_TRUE(grants[0].stands && grants[0].beside);
   EXPECT_EQ(b.arbiter.View(job).charged, Micros(40));
   EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(b.now)));
@@ -87,7 +88,7 @@ TEST(Beside, NobodyIsAskedWhereTheBandIsOpenOrInItsGrace) {
   b.now = 500;
   b.arbiter.Settle(b.high, Phase::kWeight, b.arbiter.View(b.high).outstanding, Micros(400), 1,
                    AtMicros(500), AtMicros(500));
-  b.now = 510;  // of the 30 us
+  b.now = 510;  // 10 us into the grace of 30 us
   b.Request(job, 40);
   EXPECT_TRUE(b.Run(&b.says).empty());
   EXPECT_TRUE(b.says.asked.empty());
@@ -97,7 +98,7 @@ TEST(Beside, TheOneInTurnIsAskedForAlone) {
   Books b;
   const TenantId first = b.arbiter.Add({}, AtMicros(0)), second = b.arbiter.Add({}, AtMicros(0));
   const TenantId low = b.arbiter.Add({.band = Band::kLow}, AtMicros(0));
-  b.arbiter.Charge(second, Millis(5), AtMicros(0));  // is ahead
+  b.arbiter.Charge(second, Millis(5), AtMicros(0));  // its virtual time is ahead
   b.Begin();
   b.Request(first, 40);
   b.Request(second, 10);
@@ -133,7 +134,7 @@ TEST(Beside, ACapHoldsThereToo) {
   EXPECT_GE(granted, Micros(900));
 }
 
-// ---- The budget.
+// ---- The budget
 
 TEST(DelayBudget, IsAPartOfWhatTheTenantHasUsed) {
   DelayBudget budget(0.02);
@@ -141,7 +142,7 @@ TEST(DelayBudget, IsAPartOfWhatTheTenantHasUsed) {
   budget.Ran(Millis(10), Nanos(0));
   EXPECT_EQ(budget.Left(AtMicros(0)), Micros(200));
   EXPECT_NEAR(budget.Fill(AtMicros(0)), 0.2, 1e-9);
-  budget.Ran(Seconds(10), Nanos(0));  // no more is saved up
+  budget.Ran(Seconds(10), Nanos(0));  // no more than this is saved up
   EXPECT_EQ(budget.Left(AtMicros(0)), Millis(1));
   budget.SetPart(0.01);
   EXPECT_EQ(budget.Left(AtMicros(0)), Micros(500));
@@ -156,7 +157,8 @@ TEST(DelayBudget, WhatIsForeseenIsKeptUntilItIsSeen) {
   budget.Reserve(Micros(150), AtMicros(100), AtMicros(0));
   EXPECT_EQ(budget.Left(AtMicros(99)), Micros(50));
   EXPECT_EQ(budget.Left(AtMicros(100)), Micros(200));
-  // More than there is room for: nothing is forgotten, though some is kept for longer. What delays nothing takes no room.
+  // More reservations than there is room for: none is forgotten, though some are kept for longer. A reservation of no
+  // delay takes no room.
   constexpr int kMany = 100;
   for (int i = 0; i < kMany; ++i) {
     budget.Reserve(Nanos(0), AtMicros(900), AtMicros(200));
@@ -173,19 +175,19 @@ TEST(DelayBudget, WhatIsMeasuredCounts) {
   budget.Ran(Nanos(0), Micros(150));
   EXPECT_EQ(budget.Left(AtMicros(0)), Micros(50));
   budget.Ran(Nanos(0), Millis(2));
-  EXPECT_EQ(budget.Left(AtMicros(0)), Micros(50) - Millis(2));  // debt
-  budget.Ran(Millis(97), Nanos(0));                             // is paid by what it uses
+  EXPECT_EQ(budget.Left(AtMicros(0)), Micros(50) - Millis(2));  // a debt
+  budget.Ran(Millis(97), Nanos(0));                             // the tenant's own use pays it
   EXPECT_EQ(budget.Left(AtMicros(0)), Micros(-10));
-  budget.Ran(Nanos(0), -Millis(1));  // what was late has been less than it seemed
+  budget.Ran(Nanos(0), -Millis(1));  // the delay was smaller than first reported
   EXPECT_EQ(budget.Left(AtMicros(0)), Micros(990));
-  budget.Ran(Nanos(0), -Millis(10));  // and being early is no credit: there was 1.15 ms of it
+  budget.Ran(Nanos(0), -Millis(10));  // ending early gives no credit: only 1.15 ms of delay were left
   EXPECT_EQ(budget.Left(AtMicros(0)), Millis(1));
   budget.Ran(Nanos(0), Micros(100));
   EXPECT_EQ(budget.Left(AtMicros(0)), Micros(900));
 }
 
-// Whoever lets others in only while there is something left is delayed by no more than the part, what is saved up and one
-// command's worth, whatever these turn out to do.
+// If others are let in only while the budget is positive, the delay is at most the tenant's fraction, the saved-up
+// credit and one command's worth, whatever the commands turn out to do.
 TEST(DelayBudget, HoldsWhateverIsLetIn) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     std::mt19937_64 random(seed);
@@ -197,7 +199,7 @@ TEST(DelayBudget, HoldsWhateverIsLetIn) {
       const Time now = AtMicros(us);
       Nanos delay{0};
       if (budget.Left(now) >= Nanos(0)) {
-        // It is foreseen to delay nothing, and does in one of ten cases, for long.
+        // The command is predicted to cause no delay, and in one of ten cases it causes a long one.
         if (unit(random) < 0.1) delay = Nanos(static_cast<int64_t>(unit(random) * 3e6));
       }
       used += Micros(100);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants with a parent: children divide what their parent is entitled to, and all of them are one tenant to the others.
+// Tenants with a parent: children divide their parent's share, and to all others the family is one tenant.
 #include <string>
 #include <vector>
 
@@ -19,7 +19,7 @@ HarnessTenant Works(const TenantLimits& limits, Nanos kernel, size_t parent = SI
   return t;
 }
 
-// The worst second, in percentage points of the device.
+// The error in the worst second, in percentage points of the device.
 double Error(const Harness& h, const std::vector<double>& due, Nanos from = kFrom, Nanos to = kTo) {
   return h.WorstShareError(due, from, to, Seconds(1), /*absolute=*/true);
 }
@@ -33,7 +33,7 @@ TEST(Families, ChildrenDivideWhatTheirParentIsEntitledTo) {
   EXPECT_STREQ(h.arbiter().CheckInvariants(), "");
 }
 
-// Without a parent four tenants of weight 1 get a quarter each; three of them as one get half together.
+// Without a parent, four tenants of weight 1 get a quarter each; three of them under one parent get half together.
 TEST(Families, ManyChildrenAreOneTenantToOthers) {
   Harness h({}, {Parent({}), Works({}, Micros(100), 0), Works({}, Micros(30), 0),
                  Works({}, Micros(300), 0), Works({}, Micros(100))});
@@ -50,7 +50,7 @@ TEST(Families, WhatASiblingLeavesGoesToSiblingsFirst) {
   h.RunUntil(Seconds(6));
   EXPECT_LE(Error(h, {0, 0.25, 0.25, 0.5}, Millis(900), Seconds(2)), 0.5);
   EXPECT_LE(Error(h, {0, 0, 0.5, 0.5}, Seconds(2) + Millis(100), Seconds(4)), 0.5);
-  // Then to everybody else.
+  // Afterwards the share goes to all other tenants.
   EXPECT_LE(Error(h, {0, 0, 0, 1}, Seconds(4) + Millis(100), Seconds(6)), 0.5);
 }
 
@@ -93,7 +93,7 @@ TEST(Families, AChildsGuaranteeComesBeforeItsSiblingsWeights) {
   EXPECT_LE(Error(h, {0, 0.4, 0.2, 0.4}), 0.5);
 }
 
-// Children that were promised more than their parent has get it in proportion, and nobody else is slowed.
+// Guarantees of children that exceed their parent's are cut in proportion, and no other tenant is slowed.
 TEST(Families, PromisesBeyondTheParentsAreCutInProportion) {
   Harness h({}, {Parent({.guarantee = 0.3, .cap = 0.3}), Works({.guarantee = 0.6}, Micros(50), 0),
                  Works({.guarantee = 0.3}, Micros(50), 0), Works({.guarantee = 0.5}, Micros(100)),
@@ -121,7 +121,7 @@ TEST(Families, AChildThatComesLaterTakesOfItsParentsAlone) {
   h.RunUntil(Seconds(2));
   EXPECT_LE(Error(h, {0.5, 0.5}, Seconds(1), Seconds(2)), 0.5);
   const TenantId child = h.arbiter().Add({}, h.time(), h.id(0));
-  h.RunUntil(Seconds(4));  // the child launches nothing
+  h.RunUntil(Seconds(4));  // the child launches nothing until then
   EXPECT_LE(Error(h, {0.5, 0.5}, Seconds(1), Seconds(4)), 0.5);
   h.arbiter().Remove(child, h.time());
   h.RunUntil(Seconds(6));
@@ -162,7 +162,8 @@ TEST(Families, AParentThatIsRemovedFirstBoundsItsChildrenAllTheSame) {
   EXPECT_STREQ(h.arbiter().CheckInvariants(), "");
 }
 
-// One that is back from idle is ahead of its siblings by no more than its burst, and so is its family of the others.
+// A child that returns from idle is ahead of its siblings by no more than its burst, and its family is ahead of other
+// tenants by no more than that either.
 TEST(Families, NothingIsSavedUpWhileIdle) {
   std::vector<HarnessTenant> tenants = {Parent({}), Works({}, Micros(50), 0),
                                         Works({}, Micros(50), 0), Works({}, Micros(50))};
@@ -170,7 +171,7 @@ TEST(Families, NothingIsSavedUpWhileIdle) {
   tenants[2].start = Seconds(3);
   Harness h({}, tenants);
   h.RunUntil(Seconds(5));
-  // 20 ms of burst, and what it is worth beside one other.
+  // A burst of 20 ms, at its value beside one other tenant.
   EXPECT_LE(Error(h, {0, 0.25, 0.25, 0.5}, Seconds(3), Seconds(5)), 2.5);
 }
 

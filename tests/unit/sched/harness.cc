@@ -124,7 +124,7 @@ void Harness::RunUntil(Nanos until) {
   Advance(until);
 }
 
-// Device time is split among those who hold SMs, in proportion.
+// Splits the device time among the tenants that hold SMs, in proportion.
 void Harness::Advance(Nanos to) {
   const double elapsed = Ns(to - now_);
   const int held = sms_ - free_sms_;
@@ -266,7 +266,7 @@ void Harness::Launch(size_t i, Nanos predicted) {
   t.open.predicted += predicted;
   t.open.last = c.number;
   t.host = Host::kBusy;
-  // A marker where the host stops anyway (Mark in Step and Block), or one per 100 us or 64 launches.
+  // Records a marker where the host stops anyway (Mark in Step and Block), or every 100 us or 64 launches.
   if (t.open.predicted >= Micros(100) || t.open.commands >= 64) Mark(i);
   Push(now_ + Draw(t, t.spec.host_lo, t.spec.host_hi), What::kHost, i);
   Dispatch();

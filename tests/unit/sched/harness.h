@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A discrete-event GPU with tenants' hosts in front of it, to drive an Arbiter without an engine.
+// A discrete-event simulation of a GPU and of the tenants' hosts, to drive an Arbiter without an engine.
 //
-// Hosts take 3-5 us per launch, spend their grants, put a marker where a grant ends and hear of its
-// completion 5-20 us late; the meter is exact, so every error seen is the arbiter's. The device is
-// serial (oldest ready stream first within a priority) or runs kernels side by side by the SMs that
-// they hold. One seed, one result.
+// A host takes 3-5 us for each launch, spends its grants, records a marker where a grant ends, and learns of the
+// marker's completion 5-20 us late. The meter is exact, so every error that a test sees is the arbiter's. The device
+// is either serial (within a priority, the stream that became ready first runs first) or runs kernels side by side on
+// the SMs that they hold. The same seed gives the same result.
 //
 //   Harness h({.seed = 7}, {{.limits = {.weight = 3}, .kernels = {Micros(14)}},
 //                           {.limits = {.weight = 1}, .kernels = {Millis(1)}}});
@@ -25,8 +25,8 @@
 
 namespace gpushare::sched {
 
-// Under a sanitizer, and in debug builds, where the arbiter checks its books after every call, a
-// simulated second takes up to a hundred times as long: tests then run fewer cases.
+// A simulated second takes up to a hundred times as long under a sanitizer and in debug builds, where the arbiter
+// checks its books after every call. Tests then run fewer cases.
 #if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSlowBuild = true;
 #elif defined(__has_feature)
@@ -43,23 +43,23 @@ struct HarnessTenant {
   enum class Mode {
     kBacklog,   // never waits for the device
     kSync,      // waits for the device after each pass over `kernels` x `repeat`, then thinks
-    kRequests,  // the same passes, each started by a request; requests arrive at random (Poisson)
+    kRequests,  // the same passes, each started by a request; requests arrive as a Poisson process
   };
   TenantLimits limits{};
   std::vector<Nanos> kernels{};
   int repeat = 1;
-  int sms = 1;  // SMs that its kernels can hold (concurrent device only)
+  int sms = 1;  // SMs that its kernels can hold (only on a concurrent device)
   Mode mode = Mode::kBacklog;
   Nanos think_lo = Micros(300), think_hi = Micros(2000);
-  double load = 0.2;  // kRequests: device time asked for, as part of the time
-  double bias = 1;    // predictions are wrong by this factor
+  double load = 0.2;  // kRequests: the device time asked for, as a fraction of the time
+  double bias = 1;    // the factor by which predictions are wrong
   Nanos host_lo = Micros(3), host_hi = Micros(5);
-  Nanos start{0};             // present from then ...
-  Nanos stop = Nanos::max();  // ... idle (but registered) from then
-  size_t parent = SIZE_MAX;   // the index of one before it; SIZE_MAX: none
+  Nanos start{0};             // the host is active from `start` ...
+  Nanos stop = Nanos::max();  // ... until `stop`; afterwards it is idle but registered
+  size_t parent = SIZE_MAX;   // the index of an earlier tenant; SIZE_MAX: none
 };
 
-// A tenant that launches nothing itself, for the sake of its children.
+// A tenant that launches nothing itself, but is the parent of others.
 inline HarnessTenant Parent(const TenantLimits& limits) {
   HarnessTenant parent;
   parent.limits = limits;
@@ -69,12 +69,12 @@ inline HarnessTenant Parent(const TenantLimits& limits) {
 
 struct HarnessOptions {
   uint64_t seed = 7;
-  int sms = 0;  // 0: serial
+  int sms = 0;  // 0: a serial device
   ArbiterOptions arbiter{};
   Nanos ack_lo = Micros(5), ack_hi = Micros(20);
   Nanos spin = Micros(200), wake = Micros(20);
   double noise = 0.03;            // log-normal spread of durations
-  bool check_invariants = false;  // after every event; slow
+  bool check_invariants = false;  // check after every event, which is slow
 };
 
 class Harness {
@@ -82,7 +82,7 @@ class Harness {
   Harness(const HarnessOptions& options, std::vector<HarnessTenant> tenants);
 
   void RunUntil(Nanos t);
-  // Called at `t`, before other events of that instant.
+  // Calls `action` at `t`, before other events of that instant.
   void At(Nanos t, std::function<void()> action);
 
   Arbiter& arbiter() { return arbiter_; }
@@ -90,20 +90,20 @@ class Harness {
   Time time() const { return Time(now_); }
   TenantId id(size_t tenant) const { return tenants_[tenant].id; }
   void Update(size_t tenant, const TenantLimits& limits);
-  void Remove(size_t tenant);  // out of the arbiter's books, whatever it has in flight
-  void SetActive(size_t tenant, bool active);  // stops or goes on launching
+  void Remove(size_t tenant);  // removes it from the arbiter's books, whatever it has in flight
+  void SetActive(size_t tenant, bool active);  // makes it stop or continue launching
   size_t QueueLength(size_t tenant) const { return tenants_[tenant].queue.size(); }
 
-  // Device time used in [from, to), from samples each 10 ms.
+  // Device time used in [from, to), from samples taken every 10 ms.
   double Used(size_t tenant, Nanos from, Nanos to) const;
-  // Worst over windows in [from, to) that slide by 10 ms, in percentage points: of the device time used
-  // by all, or (absolute) of the window.
+  // The worst error in percentage points over windows in [from, to) that slide by 10 ms. Shares are relative to the
+  // device time used by all tenants, or with `absolute` to the length of the window.
   double WorstShareError(const std::vector<double>& shares, Nanos from, Nanos to,
                          Nanos window = Seconds(1), bool absolute = false) const;
   double MostUsed(size_t tenant, Nanos from, Nanos to, Nanos window = Seconds(1)) const;
   double LeastUsed(size_t tenant, Nanos from, Nanos to, Nanos window = Seconds(1)) const;
-  double Busy(Nanos from, Nanos to) const;                 // part of the time with anything running
-  double LatencyUs(size_t tenant, double quantile) const;  // of requests after the first second
+  double Busy(Nanos from, Nanos to) const;  // fraction of the time in which anything runs
+  double LatencyUs(size_t tenant, double quantile) const;  // of the requests after the first second
   Nanos longest_wait(size_t tenant) const { return tenants_[tenant].longest_wait; }
   const std::string& broken() const { return broken_; }
 
@@ -111,13 +111,13 @@ class Harness {
   enum class Host { kIdle, kBusy, kBlocked, kWaking, kSyncing, kFull };
   enum class What { kHost, kUnits, kAck, kTimer, kWake, kArrival, kSample, kSynced, kAction };
   struct Command {
-    Nanos unit{0};  // how long a block group runs
+    Nanos unit{0};  // how long a group of blocks runs
     int units = 1;
     Nanos predicted{0};
     uint64_t number = 0;
   };
   struct Batch {
-    uint64_t last = 0;  // number of its last command
+    uint64_t last = 0;  // the number of its last command
     int commands = 0;
     Nanos predicted{0};
     double used_before = 0;
@@ -189,7 +189,7 @@ class Harness {
   int sms_, free_sms_;
   double busy_ = 0;
   std::vector<double> busy_samples_;
-  size_t launching_ = SIZE_MAX;  // host whose Block is being decided
+  size_t launching_ = SIZE_MAX;  // the host whose Block is being decided
   bool granted_now_ = false;
   std::string broken_;
 };

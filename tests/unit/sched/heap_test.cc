@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The heap and the token bucket against plain models of themselves.
+// Compares the heap and the token bucket with plain models.
 #include <map>
 #include <random>
 #include <set>
@@ -69,7 +69,7 @@ TEST(TokenBucket, FillsToItsDepthAndKeepsDebt) {
   EXPECT_EQ(bucket.PositiveAt(), Time(Nanos(1'008'001)));
   bucket.Advance(Time(Nanos(1'008'000)));
   EXPECT_DOUBLE_EQ(bucket.level(), 0);
-  bucket.Take(-100'000);  // a refund does not overflow the depth
+  bucket.Take(-100'000);  // a refund does not exceed the depth
   EXPECT_DOUBLE_EQ(bucket.level(), 1000);
 }
 

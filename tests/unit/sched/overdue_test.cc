@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that goes on long after its predicted end, and is charged while it does.
+// Work that runs long past its predicted end, and is charged while it does.
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -10,7 +10,7 @@ namespace {
 
 Time At(Nanos t) { return Time(t); }
 
-// Charges `tenant` 10 us each 10 ms from `from` to `to`, as the reconciler does for what is overdue.
+// Charges `tenant` 10 us every 10 ms from `from` to `to`, like the reconciler for overdue work.
 void Accrue(Arbiter& arbiter, TenantId tenant, Phase phase, Nanos from, Nanos to) {
   for (Nanos t = from; t < to; t += Millis(10)) {
     arbiter.Settle(tenant, phase, Nanos(0), Micros(10), 0, At(t));
@@ -32,7 +32,8 @@ TEST(Overdue, AnExclusiveRequestDoesNotWaitForEver) {
   arbiter.Block(other, Micros(20), /*exclusive=*/true, At(Micros(2)));
   EXPECT_TRUE(GrantsAt(arbiter, Micros(2)).empty());
   Accrue(arbiter, persistent, first[0].phase, Millis(10), Millis(60));
-  EXPECT_EQ(GrantsAt(arbiter, Millis(60)).size(), 1u);  // stale: 50 ms after its predicted end
+  EXPECT_EQ(GrantsAt(arbiter, Millis(60)).size(),
+            1u);  // stale: 50 ms after the work's predicted end
   EXPECT_STREQ(arbiter.CheckInvariants(), "");
 }
 
@@ -61,8 +62,8 @@ TEST(Overdue, WhatIsChargedMeanwhileIsKept) {
   EXPECT_EQ(arbiter.View(t).charged, Micros(30) + 5 * Micros(10));
 }
 
-// Commands of 100 us that `other` gets done in 100 ms, one after the other, beside a tenant that launched
-// `stalled` worth of work, none of which ends.
+// The number of 100 us commands that `other` completes in 100 ms, one after the other, beside a tenant that has
+// launched `stalled` worth of work that never ends.
 int DoneBeside(Nanos stalled) {
   Arbiter arbiter{ArbiterOptions{}};
   const TenantId stuck = arbiter.Add({}, At(Nanos(0))), other = arbiter.Add({}, At(Nanos(0)));
@@ -76,7 +77,7 @@ int DoneBeside(Nanos stalled) {
   for (Nanos t = begin; t < begin + Millis(100); t += Micros(100)) {
     if (!asks) arbiter.Block(other, Micros(100), false, At(t));
     asks = true;
-    // The stuck one launches on, behind what does not end, for as long as it is let.
+    // The stuck tenant keeps launching behind that work, as long as it is admitted.
     arbiter.Block(stuck, Micros(50), false, At(t));
     grants.clear();
     arbiter.Run(At(t), grants);
@@ -93,7 +94,7 @@ int DoneBeside(Nanos stalled) {
 }
 
 TEST(Overdue, StalledWorkHoldsUpNobodyElse) {
-  EXPECT_GE(DoneBeside(Micros(20)), 900);  // of 1000
+  EXPECT_GE(DoneBeside(Micros(20)), 900);  // out of 1000
   EXPECT_GE(DoneBeside(Millis(5)), 900);
   EXPECT_GE(DoneBeside(Seconds(1)), 900);
 }
@@ -106,7 +107,7 @@ TEST(Overdue, WhatMovesAgainIsCountedAgain) {
   ASSERT_EQ(first.size(), 1u);
   GrantsAt(arbiter, Millis(60));
   EXPECT_EQ(arbiter.Outstanding(At(Millis(60))), Nanos(0));
-  arbiter.Settle(t, first[0].phase, Millis(4), Millis(64), 1, At(Millis(64)));  // it did end
+  arbiter.Settle(t, first[0].phase, Millis(4), Millis(64), 1, At(Millis(64)));  // it ends after all
   arbiter.Block(t, Millis(2), false, At(Millis(64)));
   ASSERT_EQ(GrantsAt(arbiter, Millis(64)).size(), 1u);
   EXPECT_EQ(arbiter.Outstanding(At(Millis(64))), Millis(2));
@@ -129,7 +130,7 @@ TEST(Overdue, WhatWaitsForTheHostHoldsUpNobodyElse) {
   ASSERT_EQ(passed.size(), 1u);
   arbiter.Launched(other, 1, At(Micros(3)));
   arbiter.Settle(other, passed[0].phase, passed[0].amount, passed[0].amount, 1, At(Micros(110)));
-  // There is a window of such work already, so it gets no more before a part of it is done.
+  // A whole window of such work is in flight already, so the tenant gets no more before a part of it is done.
   arbiter.Block(waits, Micros(100), false, At(Micros(111)));
   EXPECT_TRUE(GrantsAt(arbiter, Millis(20)).empty());
   arbiter.Settle(waits, first[0].phase, Micros(900), Micros(900), 4, At(Millis(21)));

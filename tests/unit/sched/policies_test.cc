@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The contract that every policy keeps, run over the whole table, and what each kind promises on a
+// The contract that every policy keeps, run over the whole table, and what each kind of policy promises on a
 // contended device.
 #include "sched/policies.h"
 
@@ -22,7 +22,7 @@ using ::testing::ValuesIn;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// What a policy takes of a share and a weight of 2.
+// A request with the share, and with a weight of 2, as far as the policy takes them.
 PolicyRequest Asks(const Policy& policy, double share) {
   PolicyRequest request;
   if (Contradicts(policy.kind, PolicyKey::kShare) == nullptr) request.share = share;
@@ -41,7 +41,7 @@ class PolicyContract : public TestWithParam<Policy> {
     EXPECT_TRUE(limits.ok()) << limits.status();
     return limits.value_or(TenantLimits());
   }
-  // Share of each over two seconds after a warm-up.
+  // Each tenant's share over two seconds after a warm-up.
   static std::vector<double> Shares(std::vector<HarnessTenant> tenants) {
     const size_t n = tenants.size();
     Harness h({}, std::move(tenants));
@@ -128,7 +128,7 @@ TEST_P(PolicyContract, KeepsItsPromiseAgainstEightOrdinaryTenants) {
     case PolicyKind::kFixed:
       EXPECT_NEAR(got, 0.3, 0.01);
       break;
-    case PolicyKind::kBurst:  // and its weight's part (2 of 10) of the other 70 %
+    case PolicyKind::kBurst:  // plus its weight's part (2 of 10) of the other 70 %
       EXPECT_NEAR(got, 0.3 + 0.7 * 0.2, 0.01);
       break;
     case PolicyKind::kEqual:
@@ -205,7 +205,7 @@ TEST(Policies, WhatContradictsAPolicyIsRefusedByField) {
     EXPECT_NE(message.find(each.field), std::string::npos) << message;
     EXPECT_NE(message.find(each.why), std::string::npos) << message;
   }
-  // A limit contradicts none.
+  // A limit is compatible with every policy.
   const auto limits = ApplyPolicy("best-effort", {.limit = 0.3});
   ASSERT_TRUE(limits.ok()) << limits.status();
   EXPECT_DOUBLE_EQ(limits->cap, 0.3);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random tenants on a random device, and random calls: what must hold whatever comes.
+// Random tenants on a random device, and random calls: the invariants that must always hold.
 //
-// Every case prints its seed and its tenants when it fails; GPUSHARE_PROPERTY_SEED=N runs that one and
-// GPUSHARE_PROPERTY_CASES=N so many.
+// A failing case prints its seed and its tenants. GPUSHARE_PROPERTY_SEED=N runs that case, and
+// GPUSHARE_PROPERTY_CASES=N sets the number of cases.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -76,8 +76,8 @@ double Longest(const std::vector<HarnessTenant>& tenants) {
   return static_cast<double>(longest.count()) / 1e9;
 }
 
-// What each backlogged tenant is due of `all`: min(cap, guarantee + weight x level), with the level at which
-// everything is given away.
+// The share of `all` that each backlogged tenant is due: min(cap, guarantee + weight x level), with the level at
+// which everything is distributed.
 std::vector<double> Entitlements(const std::vector<HarnessTenant>& tenants, double all = 1) {
   const auto at = [&](double level) {
     std::vector<double> x;
@@ -111,7 +111,7 @@ TEST(Property, BackloggedTenantsGetWhatTheyAreDue) {
       if (source.Chance(0.3)) t.limits.cap = source.Uniform(std::max(0.05, t.limits.guarantee), 1);
       t.kernels = Kernels(source, 2000);
     }
-    // Predictions are right: with them wrong the same holds, but later (see shares_test.cc).
+    // Predictions are exact here. With wrong ones the same holds, but later (see shares_test.cc).
     const std::string what = Describe(seed, tenants);
     SCOPED_TRACE(what);
     const std::vector<double> due = Entitlements(tenants);
@@ -129,7 +129,7 @@ TEST(Property, BackloggedTenantsGetWhatTheyAreDue) {
     EXPECT_LE(error, 1.0 + 200 * longest);
     for (size_t i = 0; i < tenants.size(); ++i) {
       EXPECT_LE(h.MostUsed(i, from, to), tenants[i].limits.cap + 0.005 + longest);
-      // Due less than its longest command in a second, it may come round less than once a second.
+      // A tenant that is due less than its longest command in a second may run less than once a second.
       if (due[i] > 3 * Longest({tenants[i]})) {
         EXPECT_GT(h.LeastUsed(i, from, to), 0) << "tenant " << i << " starved";
       }
@@ -140,14 +140,14 @@ TEST(Property, BackloggedTenantsGetWhatTheyAreDue) {
   std::printf("  worst second of any case: %.3f pp\n", worst_of_all);
 }
 
-// Random families: their parents divide the device as tenants do, and the members what comes of their parent.
+// Random families: parents divide the device like tenants, and the children divide their parent's share.
 TEST(Property, FamiliesGetWhatTheirParentsAreDue) {
   double worst_of_all = 0;
   for (uint64_t seed : Seeds(40)) {
     Source source(seed + 3'000'000);
     std::vector<HarnessTenant> tenants;
     std::vector<double> due;
-    std::vector<std::vector<size_t>> families;  // members by family
+    std::vector<std::vector<size_t>> families;  // children by family
     std::vector<HarnessTenant> roots;
     double unreserved = 0.9;
     for (int i = source.Int(2, 4); i > 0; --i) {
@@ -180,7 +180,7 @@ TEST(Property, FamiliesGetWhatTheirParentsAreDue) {
         tenants.push_back(child);
         due.push_back(0);
       }
-      root.limits.cap = std::min(root.limits.cap, caps);  // more they cannot use
+      root.limits.cap = std::min(root.limits.cap, caps);  // they cannot use more than their caps
       root.kernels = {Micros(1)};
       roots.push_back(root);
     }
@@ -229,8 +229,7 @@ TEST(Property, BooksBalanceWhateverTenantsDo) {
     std::vector<HarnessTenant> tenants(static_cast<size_t>(source.Int(1, 10)));
     for (HarnessTenant& t : tenants) {
       t.limits.weight = source.LogUniform(0.1, 100);
-      if (source.Chance(0.3))
-        t.limits.guarantee = source.Uniform(0, 1);  // may add up to more than 1
+      if (source.Chance(0.3)) t.limits.guarantee = source.Uniform(0, 1);  // the sum may exceed 1
       if (source.Chance(0.3)) t.limits.cap = source.Uniform(std::max(0.02, t.limits.guarantee), 1);
       if (source.Chance(0.3)) t.limits.band = static_cast<Band>(source.Int(0, 2));
       t.kernels = Kernels(source, 20'000);
@@ -264,8 +263,8 @@ TEST(Property, BooksBalanceWhateverTenantsDo) {
     }
     h.RunUntil(Seconds(1));
     ASSERT_EQ(h.broken(), "");
-    // Device time is conserved: what tenants used is what the device was busy for, and what the books
-    // charged is what was used, but for what is still in flight.
+    // Device time is conserved: the sum over the tenants equals the time that the device was busy, and the charges
+    // equal the use, except for work in flight.
     double used = 0;
     for (size_t i = 0; i < tenants.size(); ++i) {
       used += h.Used(i, Nanos(0), Seconds(1));
@@ -279,8 +278,8 @@ TEST(Property, BooksBalanceWhateverTenantsDo) {
   }
 }
 
-// Any sequence of calls with any arguments keeps the books sound, grants only to who asked, never less
-// than was asked, and never names a time to run again that has passed.
+// Any sequence of calls with any arguments keeps the invariants. Grants go only to tenants that asked, are never
+// smaller than asked for, and the next time to run is never in the past.
 TEST(Property, RandomCallsKeepTheInvariants) {
   for (uint64_t seed : Seeds(30)) {
     Source source(seed + 2'000'000);
@@ -289,7 +288,7 @@ TEST(Property, RandomCallsKeepTheInvariants) {
     options.low_band_floor = source.Chance(0.3) ? 0.05 : 0;
     Arbiter arbiter(options);
     std::vector<TenantId> ids;
-    std::vector<Nanos> asked(256, Nanos(0));  // by id; groups of families take some
+    std::vector<Nanos> asked(256, Nanos(0));  // by id; groups of families take some ids
     std::vector<Grant> grants;
     Nanos now{0};
     const auto limits = [&] {
@@ -302,7 +301,7 @@ TEST(Property, RandomCallsKeepTheInvariants) {
     };
     for (int step = 0; step < 3000; ++step) {
       now += Nanos(static_cast<int64_t>(source.LogUniform(1, 1e6)));
-      const Time t(now - Nanos(source.Chance(0.05) ? 5000 : 0));  // a late reading of the clock
+      const Time t(now - Nanos(source.Chance(0.05) ? 5000 : 0));  // an earlier clock reading
       const Nanos amount(static_cast<int64_t>(source.LogUniform(1, 1e8)));
       if (ids.empty() || (ids.size() < 40 && source.Chance(0.05))) {
         const bool is_child = !ids.empty() && source.Chance(0.4);
@@ -381,14 +380,14 @@ TEST(Property, RandomCallsKeepTheInvariants) {
       ASSERT_GT(again, t);
       for (const Grant& g : grants) {
         ASSERT_TRUE(was_blocked[g.tenant]) << "step " << step;
-        was_blocked[g.tenant] = false;  // and only once
+        was_blocked[g.tenant] = false;  // and is granted only once
         ASSERT_GE(g.amount, asked[g.tenant]);
         ASSERT_FALSE(arbiter.View(g.tenant).blocked);
       }
       ASSERT_STREQ(arbiter.CheckInvariants(), "") << "step " << step << ", after Run";
     }
-    // Left alone, everybody who waits gets through: nothing that is never settled blocks for ever. But
-    // for a lease that is held, which ends here.
+    // Without further calls every waiting tenant is served: work that is never settled does not block for ever. A
+    // held exclusive lease would, so it ends here.
     for (TenantId id : ids) arbiter.HoldExclusive(id, Time(now));
     for (int i = 0; i < 100'000; ++i) {
       bool waiting = false;

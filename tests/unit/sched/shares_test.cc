@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tenants get over a second, on a simulated device with an exact meter.
+// The shares that tenants get over a second, on a simulated device with an exact meter.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,7 +17,7 @@ const std::vector<Nanos> kSmall = {Micros(3),  Micros(5),  Micros(8), Micros(10)
 const std::vector<Nanos> kLarge = {Micros(800), Micros(1200), Micros(1500), Micros(600)};
 const std::vector<Nanos> kMiddle = {Micros(60), Micros(90), Micros(120), Micros(200)};
 
-// Runs for six seconds and returns the worst second's error after the first, in percentage points.
+// Runs for six seconds and returns the error of the worst second after the first, in percentage points.
 struct Outcome {
   double error = 0, busy = 0;
 };
@@ -120,8 +120,8 @@ HarnessTenant Online(double load, std::vector<Nanos> kernels = kMiddle) {
 }
 
 TEST(Guarantees, HoldAbsolutelyBesideAHighBandOf15Percent) {
-  // Weights so small that what is left goes to the third tenant. Requests are short, so that no second
-  // has more than the 20 % of them that the guarantees leave.
+  // The weights are so small that the remaining time goes to the third tenant. Requests are short, so that the
+  // requests of no second exceed the 20 % that the guarantees leave.
   HarnessTenant online = Online(0.15);
   online.repeat = 1;
   Harness h({}, {online,
@@ -138,13 +138,13 @@ TEST(Guarantees, HoldAbsolutelyBesideAHighBandOf15Percent) {
   EXPECT_GE(h.LeastUsed(2, from, to), 0.29);
   EXPECT_LE(h.MostUsed(1, from, to), 0.51);
   EXPECT_LE(h.MostUsed(2, from, to), 0.31);
-  // 320 requests a second, each of which closes the gate for 30 us of grace and an acknowledgement.
+  // 320 requests a second, each of which closes the gate for the grace of 30 us and an acknowledgement.
   EXPECT_GE(h.Used(3, from, to) / 1e10, 0.2 - h.Used(0, from, to) / 1e10 - 0.02);
   EXPECT_GE(h.Busy(from, to), 0.98);
 }
 
 TEST(Guarantees, WhatIsLeftIsDividedByWeight) {
-  // 50 % + 3/4 of 20 %, 30 % + 0 of it, and the rest of it.
+  // 50 % and 3/4 of the remaining 20 %; 30 % and nothing of it; and the rest of it.
   Harness h({}, {{.limits = {.weight = 3, .guarantee = 0.5}, .kernels = kSmall},
                  {.limits = {.weight = 0.001, .guarantee = 0.3}, .kernels = kLarge},
                  {.limits = {.weight = 1}, .kernels = kMiddle}});
@@ -178,7 +178,7 @@ TEST(Guarantees, IdleGuaranteeIsLentAndComesBackWithinAWindow) {
                  {.limits = {.weight = 1}, .kernels = kLarge}});
   h.RunUntil(Seconds(6));
   EXPECT_GE(h.Used(1, Seconds(1), Seconds(2)) / 1e9, 0.99);
-  EXPECT_NEAR(h.Used(0, Seconds(2), Seconds(3)) / 1e9, 0.5, 0.03);  // burst: 20 ms ahead
+  EXPECT_NEAR(h.Used(0, Seconds(2), Seconds(3)) / 1e9, 0.5, 0.03);  // a burst of 20 ms
   EXPECT_NEAR(h.Used(0, Seconds(3), Seconds(4)) / 1e9, 0.5, 0.01);
   EXPECT_GE(h.Used(1, Seconds(4) + Millis(10), Seconds(5)) / 1e9, 0.97);
 }
@@ -228,7 +228,7 @@ TEST(Caps, FixedShareIsGuaranteeAndCapAtOnce) {
 // ---- Bands
 
 TEST(Bands, LowGetsWhatNormalLeavesAndNothingMore) {
-  // A normal tenant that synchronises and thinks; a low one that would take everything.
+  // A normal tenant that synchronizes and thinks, and a low tenant that would take the whole device.
   const HarnessTenant worker{.kernels = kMiddle,
                              .repeat = 20,
                              .mode = HarnessTenant::Mode::kSync,
@@ -275,7 +275,7 @@ TEST(Bands, OnlineLatencyBesideBackloggedTraining) {
     const double harvest = h.Used(1, Seconds(1), Seconds(20)) / left;
     std::printf("  load %.0f %%: p99 %.0f us alone, %.0f us beside (x%.3f); harvest %.3f\n",
                 load * 100, p99_alone, p99, p99 / p99_alone, harvest);
-    EXPECT_LE(p99, 1.05 * p99_alone + 200);  // one residual command
+    EXPECT_LE(p99, 1.05 * p99_alone + 200);  // one residual command is allowed
     EXPECT_GE(harvest, 0.95);
   }
 }
@@ -302,7 +302,7 @@ TEST(Changes, WhoStopsLendsAndWhoReturnsGetsItsShareBack) {
   h.RunUntil(Seconds(6));
   EXPECT_GE(h.Used(1, Seconds(1), Seconds(3)) / 2e9, 0.99);
   EXPECT_LE(h.Used(0, Seconds(3), Seconds(3) + Millis(100)) / 1e8,
-            0.75);  // no monopoly after sleep
+            0.75);  // no monopoly after its idle time
   EXPECT_LE(h.WorstShareError({0.5, 0.5}, Seconds(4), Seconds(6)), 1.0);
 }
 
@@ -321,7 +321,7 @@ TEST(Changes, NobodyStarves) {
       {.limits = {.weight = 1, .guarantee = 0.6}, .kernels = kLarge}};
   Harness h({}, tenants);
   h.RunUntil(Seconds(6));
-  // 1 of 102 parts of 40 % of the device: 40 us kernels come round every 10 ms.
+  // 1 of 102 parts of 40 % of the device: a kernel of 40 us runs every 10 ms.
   for (size_t i = 0; i < 3; ++i) {
     std::printf("  tenant %zu: longest wait %.2f ms\n", i,
                 static_cast<double>(h.longest_wait(i).count()) / 1e6);
