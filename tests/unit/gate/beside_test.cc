@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A service of high priority and a job whose kernels run beside its: how much these do, and by how much they delay it.
+// A high-priority service and a job whose kernels may run beside it: how much of the job runs, and by how much that
+// delays the service.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -39,11 +40,12 @@ class BesideTest : public EngineTest {
   }
 
   struct Came {
-    Nanos answered{0}, longest{0};  // all requests together
-    double job_ms = 0;              // what the job has used meanwhile
+    Nanos answered{0}, longest{0};  // over all requests
+    double job_ms = 0;              // the device time that the job used meanwhile
   };
-  // Requests of 40 kernels, three of a third of the device and one of all of it, each 50 us, 2 ms between them, beside a job
-  // that launches what `job` says without end: SMs and length of its i-th kernel.
+  // Sends requests of 40 kernels of 50 us each, in groups of three on a third of the device and one on all of it,
+  // with 2 ms between requests. Meanwhile a job launches kernels without end: `job` returns the SMs and the length of
+  // its i-th kernel.
   Came Play(double delay, const std::function<std::pair<int, Nanos>(int)>& job,
             const sched::TenantLimits& job_limits = {}) {
     Tenant service = MakeWith({.band = sched::Band::kHigh, .delay = delay}, -5, 1);
@@ -57,7 +59,7 @@ class BesideTest : public EngineTest {
       clock().SleepUntil(clock().Now() + Millis(2));
       return took;
     };
-    for (int i = 0; i < 10; ++i) request();  // its costs are learnt
+    for (int i = 0; i < 10; ++i) request();  // the costs become known
     bool stop = false;
     auto thread = clock().StartThread("job", [&] {
       driver_->PushContext(context_);
@@ -87,7 +89,7 @@ class BesideTest : public EngineTest {
     return came;
   }
 
-  int since_began_ = 0;  // of the job's kernels, that of a request
+  int since_began_ = 0;  // the number of the job's kernels since the request began
 };
 
 double MsOf(Nanos n) { return static_cast<double>(n.count()) * 1e-6; }
@@ -97,12 +99,12 @@ std::pair<int, Nanos> Fitting(int) { return {60, Micros(40)}; }
 TEST_F(BesideTest, WhatFitsRunsBesideAndDelaysByLess) {
   const Came alone = Play(0, Fitting);
   const Came beside = Play(0.03, Fitting);
-  // A third of the device is idle without it for three quarters of a request.
+  // Without the job a third of the device is busy for three quarters of a request, and the rest is idle.
   EXPECT_GT(beside.job_ms, alone.job_ms + 0.15 * MsOf(alone.answered));
   EXPECT_LE(MsOf(beside.answered), 1.03 * MsOf(alone.answered) + 1.5);
 }
 
-// Of kernels as wide as the device there is nothing to be had beside, but for less than the budget.
+// Kernels as wide as the device get nothing beside the service, except within the budget.
 TEST_F(BesideTest, WhatDoesNotFitWaits) {
   const auto wide = [](int) { return std::pair<int, Nanos>(100, Micros(200)); };
   const Came alone = Play(0, wide);
@@ -110,8 +112,8 @@ TEST_F(BesideTest, WhatDoesNotFitWaits) {
   EXPECT_LE(MsOf(beside.answered), 1.03 * MsOf(alone.answered) + 1.5);
 }
 
-// Kernels of one key that are short while nobody asks, so that this is what is predicted, and one of each request's is long: by
-// what is predicted they delay nothing, and they would delay each request were it not for what is measured.
+// Kernels with one key: those between requests are short, which becomes the prediction, and one in each request is
+// long. By the prediction they cause no delay, but they would delay each request if the measured delay did not count.
 TEST_F(BesideTest, WhoseKernelsAreNotWhatIsPredictedIsLetInNoMore) {
   const double alone = MsOf(Play(0, Fitting).answered);
   for (const int which : {1, 2, 5}) {
@@ -120,13 +122,13 @@ TEST_F(BesideTest, WhoseKernelsAreNotWhatIsPredictedIsLetInNoMore) {
     };
     const double shut = MsOf(Play(0, lies).answered);
     const double open = MsOf(Play(0.03, lies).answered);
-    // The part, what is saved up (1.5 ms), and one of its kernels.
+    // The tenant's fraction, the saved-up credit (1.5 ms), and one kernel of the job.
     EXPECT_LE(open, shut + 0.03 * alone + 1.5 + 1) << which;
   }
 }
 
 TEST(BesideLaunches, AreThoseFromTheGrantUntilItsCreditIsGone) {
-  // Numbers begin again in the midst of it.
+  // Including launch numbers that wrap around in the middle.
   for (const uint32_t first : {0u, 1000u, TenantPage::kLaunchMask - 2}) {
     const auto at = [&](uint32_t i) { return (first + i) & TenantPage::kLaunchMask; };
     const auto has = [&](const BesideLaunches& besides) {
@@ -137,16 +139,17 @@ TEST(BesideLaunches, AreThoseFromTheGrantUntilItsCreditIsGone) {
     BesideLaunches besides;
     besides.Synced(at(0));
     EXPECT_EQ(has(besides), "..........");
-    besides.Close(at(1));  // other credit
+    besides.Close(at(1));  // credit that is not for work beside the service
     EXPECT_EQ(has(besides), "..........");
     besides.Open(at(2));
     EXPECT_EQ(has(besides), "..xxxxxxxx");
-    besides.Synced(at(1));  // one before it is not written yet
+    besides.Synced(at(1));  // an earlier launch is not written yet
     besides.Close(at(4));
     EXPECT_EQ(has(besides), "..xx......");
     besides.Synced(at(3));
     EXPECT_EQ(has(besides), "...x......");
-    besides.Open(at(6));  // before the last is in the books: those between count as well
+    besides.Open(at(
+        6));  // the previous launches are not all in the books, so the launches in between count as well
     EXPECT_EQ(has(besides), "...xxxxxxx");
     besides.Close(at(7));
     besides.Close(at(9));
@@ -158,8 +161,8 @@ TEST(BesideLaunches, AreThoseFromTheGrantUntilItsCreditIsGone) {
   }
 }
 
-// A grant is for the kernel of the thread that asked, its credit is whoever's comes first: here one of all SMs that another
-// launches with credit in hand, in place of one that fits, and another behind it.
+// A grant is for the kernel of the thread that asked, but any thread may spend its credit first. Here another thread
+// has credit in hand and launches a kernel on all SMs in place of one that fits, and then another one.
 TEST_F(BesideTest, WhoeverSpendsItsCreditIsPaidFor) {
   Tenant service = MakeWith({.band = sched::Band::kHigh, .delay = 0.03}, -5, 1);
   Tenant other = MakeWith({}, 0, 2);
@@ -184,7 +187,7 @@ TEST_F(BesideTest, WhoeverSpendsItsCreditIsPaidFor) {
     Synchronize(other);
     clock().SleepUntil(clock().Now() + Millis(2));
   }
-  EXPECT_GE(left(), Micros(1400));  // all that can be saved up
+  EXPECT_GE(left(), Micros(1400));  // the most that can be saved up
 
   for (const bool beside : {true, false}) {
     const Nanos before = left();
@@ -206,7 +209,7 @@ TEST_F(BesideTest, WhoeverSpendsItsCreditIsPaidFor) {
     Synchronize(other);
     clock().SleepUntil(clock().Now() + Millis(2));
     EXPECT_GE(late, Micros(100));
-    // Less what the request has earned.
+    // The request itself earns some budget.
     const Nanos paid = before - left();
     if (beside) {
       EXPECT_EQ(other.gate->stats().launches, launched + 2);
@@ -219,7 +222,7 @@ TEST_F(BesideTest, WhoeverSpendsItsCreditIsPaidFor) {
   Drop(other);
 }
 
-// A cap holds, whatever runs beside.
+// The cap holds, even for work beside the service.
 TEST_F(BesideTest, ACapHoldsBeside) {
   sched::TenantLimits limits;
   limits.cap = 0.1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies by what comes from outside, which an engine's tenants have in common.
+// Copies by a rate that comes from outside and that all tenants of an engine share.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kTo = CopyDirection::kHostToDevice, kFrom = CopyDirection::kDeviceToHost;
 
-// Whose bytes the test gives, as long as somebody waits for them.
+// A supply whose bytes the test hands out while a tenant waits for them.
 class GivenBytes final : public CopySupply {
  public:
   bool LimitsCopies(CopyDirection direction) const override { return direction == kTo && limits; }
@@ -50,7 +50,7 @@ class SuppliedCopiesTest : public EngineTest {
     given->bytes += bytes;
     engine_->Supplied();
   }
-  // Gives so much in so many pieces, one each 100 us.
+  // Hands out `pieces` times `piece` bytes, every 100 us.
   std::unique_ptr<base::ClockThread> StartGiving(int64_t piece, int pieces) {
     return clock().StartThread("giver", [this, piece, pieces] {
       for (int i = 0; i < pieces; ++i) {
@@ -59,7 +59,8 @@ class SuppliedCopiesTest : public EngineTest {
       }
     });
   }
-  // Copies pieces of `size`, each when the one before has begun and `pause` has passed, to `end`. How much that was.
+  // Copies pieces of `size` until `end`, each when the previous one has begun and `pause` has passed. Adds the bytes
+  // to `sum`.
   std::unique_ptr<base::ClockThread> StartCopying(const Tenant& t, uint64_t size, Time end,
                                                   std::atomic<uint64_t>& sum,
                                                   Nanos pause = Nanos(0)) {
@@ -76,7 +77,7 @@ class SuppliedCopiesTest : public EngineTest {
 
 TEST_F(SuppliedCopiesTest, KeepToWhatComes) {
   TenantOptions options;
-  options.h2d_bytes_per_s = 1e15;  // never the tighter
+  options.h2d_bytes_per_s = 1e15;  // never the tighter limit
   Tenant t = Make(options);
   EXPECT_TRUE(t.gate->LimitsCopies(kTo));
   EXPECT_FALSE(t.gate->LimitsCopies(kFrom));
@@ -84,24 +85,24 @@ TEST_F(SuppliedCopiesTest, KeepToWhatComes) {
   given->bytes = 40;
   EXPECT_EQ(Copy(t, 100), Verdict::kAdmitted);
   EXPECT_EQ(Copy(t, 100), Verdict::kDeadline);
-  // Who waits is woken when it comes, and then nobody wants anything.
+  // The waiter is woken when the bytes arrive, and afterwards nothing is wanted.
   const Time begin = clock().Now();
   auto giver = clock().StartThread("giver", [&] {
     clock().SleepUntil(begin + Millis(3));
-    EXPECT_EQ(given->wanted, 61);  // the debt, and something
+    EXPECT_EQ(given->wanted, 61);  // the debt and one byte
     Give(61);
   });
   EXPECT_EQ(t.gate->AdmitCopy(kTo, 100), Verdict::kAdmitted);
   EXPECT_NEAR(static_cast<double>((clock().Now() - begin).count()), 3e6, 1e5);
   EXPECT_EQ(given->wanted, 0);
   giver->Join();
-  // One that the driver refused is given back, and one that passes at its bound is charged.
+  // A copy that the driver refused is credited, and one that passes at its bound is charged.
   t.gate->CopyRefused(kTo, 100);
   EXPECT_EQ(Copy(t, 100), Verdict::kAdmitted);
   EXPECT_EQ(t.gate->AdmitCopy(kTo, 1000, kNever, Micros(50)), Verdict::kAdmitted);
   EXPECT_EQ(given->bytes, -1099);
   EXPECT_EQ(given->wanted, 0);
-  // A copy that nobody can make is no credit when the driver has said so.
+  // An impossible copy gives no credit when the driver refuses it.
   t.gate->AdmitCopy(kTo, UINT64_MAX, kNever, Nanos(1));
   t.gate->CopyRefused(kTo, UINT64_MAX);
   EXPECT_EQ(given->bytes, -1099);
@@ -119,7 +120,8 @@ TEST_F(SuppliedCopiesTest, KeepToTheirOwnRateAsWell) {
   EXPECT_EQ(t.gate->AdmitCopy(kTo, 11'000), Verdict::kAdmitted);
   const Time begin = clock().Now();
   EXPECT_EQ(t.gate->AdmitCopy(kTo, 1), Verdict::kAdmitted);
-  EXPECT_NEAR(static_cast<double>((clock().Now() - begin).count()), 10e6, 1e5);  // its debt
+  EXPECT_NEAR(static_cast<double>((clock().Now() - begin).count()), 10e6,
+              1e5);  // the time to pay the debt
   given->limits = false;
   EXPECT_TRUE(t.gate->LimitsCopies(kTo));
   Drop(t);
@@ -146,7 +148,7 @@ TEST_F(SuppliedCopiesTest, TenantsGetTheSameWhateverTheirPieces) {
   std::vector<std::unique_ptr<base::ClockThread>> threads;
   threads.push_back(StartCopying(a, 1'000, end, small));
   threads.push_back(StartCopying(b, 64'000, end, large));
-  threads.push_back(StartCopying(c, 4'000, end, two));  // by two threads, which get no more
+  threads.push_back(StartCopying(c, 4'000, end, two));  // a tenant with two threads gets no more
   threads.push_back(StartCopying(c, 4'000, end, two));
   threads.push_back(StartGiving(9'000, 1000));
   for (auto& thread : threads) thread->Join();
@@ -200,7 +202,7 @@ TEST_F(SuppliedCopiesTest, NobodyWantsMoreWhenWhoWaitedHasGone) {
   };
   auto first = body(suspended, Verdict::kDeadline), second = body(removed, Verdict::kSuspended);
   EXPECT_EQ(Copy(t, 10, Millis(1)), Verdict::kDeadline);
-  EXPECT_EQ(given->wanted, 1);  // the others still wait
+  EXPECT_EQ(given->wanted, 1);  // the other tenants still wait
   suspended.gate->Suspend();
   driver_->SynchronizeStream(removed.handle);
   removed.gate->RemoveStream(removed.stream);
@@ -208,12 +210,12 @@ TEST_F(SuppliedCopiesTest, NobodyWantsMoreWhenWhoWaitedHasGone) {
   driver_->DestroyStream(removed.handle);
   clock().SleepUntil(begin + Millis(2));
   EXPECT_EQ(given->wanted, 0);
-  // What comes now is for those that can use it.
+  // The bytes that arrive now go to the tenants that can use them.
   given->bytes = 1;
   EXPECT_EQ(Copy(t, 10), Verdict::kAdmitted);
   first->Join();
   second->Join();
-  // A limit that goes while somebody waits.
+  // The limit is removed while a tenant waits.
   auto lifts = clock().StartThread("lifts", [&] {
     clock().SleepUntil(clock().Now() + Millis(1));
     EXPECT_GT(given->wanted, 0);
@@ -234,10 +236,10 @@ TEST_F(SuppliedCopiesTest, ASuspensionDoesNotHoldWhatGoesThoughSuspended) {
   t.gate->Suspend();
   EXPECT_EQ(Copy(t, 1, Millis(1)), Verdict::kDeadline);
   EXPECT_EQ(t.gate->AdmitCopyThoughSuspended(kTo, 10), Verdict::kAdmitted);
-  given->suspended = true;  // by the broker as well
+  given->suspended = true;  // also suspended by the broker
   EXPECT_EQ(t.gate->AdmitCopyThoughSuspended(kTo, 10), Verdict::kAdmitted);
   EXPECT_EQ(t.gate->stats().copy_bytes[0], 20u);
-  // The tenant's own limit holds it: all that may be saved up is spent first.
+  // The tenant's own limit holds it, after all the saved-up credit is spent.
   t.gate->Update({.limits = {}, .h2d_bytes_per_s = 1000});
   const Time begin = clock().Now();
   for (int i = 0; i < 3; ++i) {

@@ -17,14 +17,14 @@ TEST(CopyLine, WhoHasHadLeastComesFirst) {
   Copy a(one), b(one), c(other);
   EXPECT_EQ(line.First(), nullptr);
   for (Copy* each : {&a, &b, &c, &a}) line.Join(&each->waiter);
-  EXPECT_EQ(line.First(), &a.waiter);  // who came first
+  EXPECT_EQ(line.First(), &a.waiter);  // the first one in the queue
   line.Served(one, 10);
   EXPECT_TRUE(line.Leave(&a.waiter));
   EXPECT_FALSE(line.Leave(&a.waiter));
   EXPECT_EQ(line.First(), &c.waiter);
   line.Served(other, 30);
   EXPECT_EQ(line.First(), &b.waiter);
-  line.Served(other, -30);  // which the driver refused
+  line.Served(other, -30);  // the driver refused that copy
   EXPECT_EQ(line.First(), &c.waiter);
   line.Leave(&b.waiter);
   line.Leave(&c.waiter);

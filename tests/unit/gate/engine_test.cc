@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine on the simulated GPU's virtual clock. Shares and caps are asserted in bench/share_accuracy;
-// here: what happens at the gate.
+// The engine on the simulated GPU's virtual clock. bench/share_accuracy asserts shares and caps; this file tests what
+// happens at the gate.
 #include "tests/unit/gate/engine_test.h"
 
 #include <thread>
@@ -16,14 +16,15 @@ TEST_F(EngineTest, MeasuresWhatATenantUsedAlone) {
   clock().SleepUntil(clock().Now() + Millis(2));
   const GateStats stats = t.gate->stats();
   EXPECT_EQ(stats.launches, 200u);
-  // Markers take a microsecond of the stream each; they are not the tenant's use.
+  // Each marker takes a microsecond of the stream, which is not the tenant's use.
   EXPECT_NEAR(static_cast<double>(stats.measured.count()), 200 * 50e3, 0.03 * 200 * 50e3);
   EXPECT_GT(stats.markers, 10u);
   EXPECT_LT(stats.markers, 200u);
   Drop(t);
 }
 
-// Its marker would stand before it, and a kernel of a millisecond would have taken no time.
+// Another thread's marker would be recorded before the kernel, so a kernel of a millisecond would seem to have taken
+// no time.
 TEST_F(EngineTest, WhatIsBetweenTheGateAndTheDriverIsNotMarkedByOthers) {
   Tenant t = Make({}), other = t;
   ASSERT_EQ(driver_->CreateStream(&other.handle, 0), Result::kSuccess);
@@ -41,7 +42,7 @@ TEST_F(EngineTest, WhatIsBetweenTheGateAndTheDriverIsNotMarkedByOthers) {
   clock().SleepUntil(clock().Now() + Millis(5));
   const GateStats before = t.gate->stats();
   EXPECT_NEAR(static_cast<double>(before.measured.count()), 1.05e6, 0.02e6);
-  // What the next one is charged is what that one took.
+  // The next kernel is charged what the previous one took.
   ASSERT_EQ(Launch(t, Millis(1)), Verdict::kAdmitted);
   Synchronize(t);
   clock().SleepUntil(clock().Now() + Millis(5));
@@ -59,7 +60,7 @@ TEST_F(EngineTest, ACappedTenantWaitsAndTheWaitIsCounted) {
   const Time begin = clock().Now();
   for (int i = 0; i < 400; ++i) ASSERT_EQ(Launch(t, Micros(100)), Verdict::kAdmitted);
   Synchronize(t);
-  // 40 ms of work at a tenth of the device, less the 5 ms that may be saved up.
+  // 40 ms of work at a tenth of the device, minus the 5 ms that may be saved up.
   const double took = static_cast<double>((clock().Now() - begin).count());
   EXPECT_NEAR(took, 350e6, 25e6);
   const GateStats stats = t.gate->stats();
@@ -83,7 +84,8 @@ TEST_F(EngineTest, ADeadlineEndsAWait) {
   EXPECT_EQ(verdict, Verdict::kDeadline);
   EXPECT_GE(clock().Now(), deadline);
   EXPECT_LT(clock().Now(), deadline + Micros(200));
-  EXPECT_EQ(Launch(t, Micros(500)), Verdict::kAdmitted);  // without one it waits its time
+  EXPECT_EQ(Launch(t, Micros(500)),
+            Verdict::kAdmitted);  // without the wait for a marker it is held for its full time
   Drop(t);
 }
 
@@ -127,11 +129,11 @@ TEST_F(EngineTest, OfAThreadThatIsNotRegisteredTheCapHoldsAllTheSame) {
     const Time left = clock().Now();
     if (i % 100 == 0) std::this_thread::yield();
     EXPECT_EQ(clock().Now(),
-              left);  // what it computes takes no time, whatever the engine waits for
+              left);  // computing takes no time on the clock, however long the engine waits
   }
   driver_->SynchronizeStream(t.handle);
   const double seconds = static_cast<double>((clock().Now() - begin).count()) / 1e9;
-  EXPECT_NEAR(seconds, 0.79, 0.02);  // 5 ms go at once
+  EXPECT_NEAR(seconds, 0.79, 0.02);  // 5 ms pass at once
   sim_->thread_enter("test");
   Drop(t);
 }
@@ -162,7 +164,7 @@ TEST_F(EngineTest, ACapturingStreamIsNotMarked) {
   t.gate->Synchronizing(t.stream);
   EXPECT_EQ(sim_->calls("cuEventRecord"), before);
   driver::Graph graph = nullptr;
-  ASSERT_EQ(driver_->EndCapture(t.handle, &graph), Result::kSuccess);  // the capture is whole
+  ASSERT_EQ(driver_->EndCapture(t.handle, &graph), Result::kSuccess);  // the capture is complete
   driver_->DestroyGraph(graph);
   Drop(t);
 }
@@ -252,9 +254,9 @@ TEST_F(EngineTest, RefusedLaunchesAreNotCharged) {
   }
   clock().SleepUntil(clock().Now() + Millis(5));
   EXPECT_EQ(refused.gate->view().outstanding, Nanos(0));
-  // Those that the books had already seen cost what a marker cannot tell from nothing.
+  // The launches that the books had seen before cost no more than the error of a marker.
   EXPECT_LT(refused.gate->view().charged, Micros(50));
-  // Nobody else's work suffers.
+  // The other tenant's work does not suffer.
   const Time begin = clock().Now();
   for (int i = 0; i < 500; ++i) ASSERT_EQ(Launch(other, Micros(40)), Verdict::kAdmitted);
   Synchronize(other);
@@ -273,7 +275,7 @@ TEST_F(EngineTest, AnExclusiveCommandLetsOthersInWhenItEnds) {
   void* params[] = {&ns};
   const Result r = driver_->Launch(function_, Shape(), a.handle, params);
   a.gate->Complete(alone, r == Result::kSuccess);
-  // Its owner does nothing more.
+  // The stream's owner makes no further calls.
   const Time begin = clock().Now();
   ASSERT_EQ(Launch(b, Micros(20)), Verdict::kAdmitted);
   EXPECT_LT(clock().Now() - begin, Micros(400));
@@ -301,7 +303,7 @@ TEST_F(EngineTest, AStreamGoesWhileAnotherThreadMarksIt) {
   Synchronize(t);
   clock().SleepUntil(clock().Now() + Millis(5));
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
-  // Nothing is left in the books for which a request for the whole device would wait.
+  // The books contain nothing for which a request for the whole device would wait.
   const Time begin = clock().Now();
   const Admission alone = other.gate->Admit(
       *other.stream, {KernelKey(function_, Shape()), Work::Kind::kCooperative}, kNever);
@@ -354,7 +356,7 @@ TEST_F(EngineTest, AnExclusiveLeaseHoldsOthersOffAsLongAsItIsHeld) {
     driver_->PopContext();
   });
   clock().SleepUntil(clock().Now() + Millis(300));
-  // Its own launches elsewhere do not wait for it.
+  // The tenant's own launches on other streams do not wait for it.
   Tenant own = a;
   driver_->CreateStream(&own.handle, 0);
   own.stream = *a.gate->AddStream(own.handle);
@@ -402,7 +404,7 @@ TEST_F(EngineTest, AtMostTwoUnknownCommandsAreInFlightWhateverTheThreads) {
   Drop(other);
 }
 
-// One thread wants the device to itself, the other does not; neither takes back what the other was given.
+// One thread wants the device exclusively, the other does not; neither takes back the other's grant.
 TEST_F(EngineTest, ThreadsOfATenantWithDifferentRequestsAllGetOn) {
   Tenant t = Make({}), other = Make({});
   std::vector<std::unique_ptr<base::ClockThread>> threads;
@@ -452,8 +454,8 @@ TEST_F(EngineTest, HighPriorityDoesNotWaitEvenForWhatIsUnknown) {
   Drop(other);
 }
 
-// A thread that sleeps at the gate behind a high tenant's kernel is woken so early that it launches when the grace of
-// 30 us is over, by what wake-ups were seen to take: neither before, nor a wake-up later.
+// A thread that sleeps at the gate behind a high tenant's kernel is woken ahead of time, by the measured wake-up
+// latency, so that it launches when the grace of 30 us is over: neither before nor one wake-up later.
 TEST_F(EngineTest, WhoSleepsBehindAHighTenantLaunchesWhenTheGraceIsOver) {
   Tenant high = Make({.limits = {.band = sched::Band::kHigh}}), low = Make({});
   ASSERT_NO_FATAL_FAILURE(LearnCosts(low, high));
@@ -469,7 +471,7 @@ TEST_F(EngineTest, WhoSleepsBehindAHighTenantLaunchesWhenTheGraceIsOver) {
       driver_->PopContext();
     });
     ASSERT_EQ(driver_->SynchronizeStream(high.handle), Result::kSuccess);
-    const Time ended = clock().Now();  // plus what it takes to come back from the driver
+    const Time ended = clock().Now();  // plus the time to return from the driver
     other->Join();
     after_us.push_back(static_cast<double>((launched - ended).count()) * 1e-3);
     Synchronize(low);
@@ -483,8 +485,8 @@ TEST_F(EngineTest, WhoSleepsBehindAHighTenantLaunchesWhenTheGraceIsOver) {
   Drop(low);
 }
 
-// A high tenant that launches now and then and waits for nothing: what it launched is seen to be over by the marker behind
-// it, not when it launches next.
+// A high tenant that launches now and then and waits for nothing: the marker behind a launch shows that it is over,
+// before the tenant launches next.
 TEST_F(EngineTest, WhatAHighTenantThatNeverSynchronisesLeavesIsTheOthers) {
   Tenant high = Make({.limits = {.band = sched::Band::kHigh}}), low = Make({});
   ASSERT_NO_FATAL_FAILURE(LearnCosts(low, high));
@@ -507,14 +509,15 @@ TEST_F(EngineTest, WhatAHighTenantThatNeverSynchronisesLeavesIsTheOthers) {
   other->Join();
   Synchronize(high);
   Synchronize(low);
-  // Of 300 us it has 100, and the grace, and what it takes to see that it is over, are nobody's.
+  // Of each 300 us the high tenant has 100. The grace, and the time to see that the work is over, go to nobody.
   EXPECT_GE(launched * kLow, kSpan * 2 / 3 * 6 / 10);
   EXPECT_LE(launched * kLow, kSpan * 2 / 3);
   Drop(high);
   Drop(low);
 }
 
-// So it is where several threads of a tenant launch: one that gets on without having slept says nothing of wake-ups.
+// Likewise when several threads of a tenant launch: a thread that passes without having slept does not count as a
+// wake-up.
 TEST_F(EngineTest, ThreadsThatLaunchInTurnsDoNotHideWhatAWakeUpTakes) {
   Tenant high = Make({.limits = {.band = sched::Band::kHigh}}), low = Make({});
   ASSERT_NO_FATAL_FAILURE(LearnCosts(low, high));
@@ -550,9 +553,9 @@ TEST_F(EngineTest, ThreadsThatLaunchInTurnsDoNotHideWhatAWakeUpTakes) {
   Drop(low);
 }
 
-// A marker closes a graph of 400 us that runs in turns with kernels of another tenant. When the last of these ends, half of
-// the graph is over: it is looked at when the rest of it is, not when all of it would be. Until then what waits behind the
-// window would wait beside an idle device.
+// A marker closes a graph of 400 us that runs in turns with another tenant's kernels. When the last of these ends,
+// half of the graph is over. The engine looks at the marker when the remaining half is due, and not a whole graph
+// later. Until then a tenant that waits for the window would wait beside an idle device.
 TEST_F(EngineTest, WhatRunsInTurnsIsSeenToEndWhenItDoes) {
   Tenant a = Make({}), b = Make({});
   const auto graph = [&] {
@@ -573,7 +576,7 @@ TEST_F(EngineTest, WhatRunsInTurnsIsSeenToEndWhenItDoes) {
     Synchronize(b);
   }
   graph();
-  a.gate->StallBegins(a.stream);  // its marker
+  a.gate->StallBegins(a.stream);  // records the marker
   for (int n = 0; n < 4; ++n) ASSERT_EQ(Launch(b, Micros(50)), Verdict::kAdmitted);
   b.gate->StallBegins(b.stream);
   ASSERT_EQ(driver_->SynchronizeStream(b.handle), Result::kSuccess);
@@ -591,7 +594,7 @@ TEST_F(EngineTest, APersistentKernelIsChargedByTime) {
   Tenant t = Make(capped);
   Launch(t, Seconds(1));
   clock().SleepUntil(clock().Now() + Millis(500));
-  // Half a second of the device, less the lag of the books.
+  // Half a second of the device, minus the lag of the books.
   EXPECT_NEAR(static_cast<double>(t.gate->stats().measured.count()), 500e6, 20e6);
   EXPECT_LT(t.gate->view().cap_tokens, -Millis(350));
   Synchronize(t);
@@ -616,8 +619,8 @@ class OverlapTest : public EngineTest {
     }
     t.gate->Complete(admission, true);
   }
-  // So many launches of a graph of two kernels of 50 us on a fifth of the SMs, which nobody saw instantiated, each beside a kernel
-  // of 100 us on the others.
+  // Launches a graph of two kernels of 50 us on a fifth of the SMs, whose instantiation was not seen, each time beside a kernel of
+  // 100 us on the other SMs.
   void Play(Tenant& graphs, Tenant& kernels, int launches) {
     for (int i = 0; i < launches; ++i) {
       Put(graphs, {.key = 77, .kind = Work::Kind::kGraph, .parts = 0}, 2, 20, Micros(50));
@@ -636,8 +639,8 @@ class OverlapTest : public EngineTest {
   }
 };
 
-// They have a fifth of the time. A study finds that they leave the rest, by how early the kernels end. They might do something
-// else, or be late, where that is not studied: whoever has a cap is charged what they take alone.
+// The graph has a fifth of the device, which a study finds out by how early the other kernels end. Outside a study it might do
+// something else, so a tenant with a cap is charged what its graph takes alone.
 TEST_F(OverlapTest, AGraphThatNobodySawIsChargedWhatItHoldsUnlessThereIsACap) {
   Tenant a = Make({}), b = Make({});
   Play(a, b, 2000);

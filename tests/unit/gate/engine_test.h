@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine on the simulated GPU's virtual clock, driven below the public API.
+// The fixture for tests below the public API: an engine on the simulated GPU's virtual clock.
 #ifndef GPUSHARE_TESTS_UNIT_GATE_ENGINE_TEST_H_
 #define GPUSHARE_TESTS_UNIT_GATE_ENGINE_TEST_H_
 
@@ -28,7 +28,7 @@ inline constexpr char kPtx[] = R"(.version 7.0
 
 class EngineTest : public ::testing::Test {
  protected:
-  // Once for the program, whatever suites are made of this one.
+  // Opens the driver once for the program, whatever suites use this fixture.
   static void SetUpTestSuite() {
     if (driver_ != nullptr) return;
     absl::StatusOr<std::unique_ptr<driver::Driver>> opened = driver::Driver::Open({.path = "sim"});
@@ -51,7 +51,7 @@ class EngineTest : public ::testing::Test {
     ASSERT_EQ(driver_->GetFunction(&function_, module_, "spin"), Result::kSuccess);
     MakeEngine({});
   }
-  // In the place of the one before.
+  // Replaces the engine.
   void MakeEngine(EngineOptions options) {
     engine_.reset();
     options.sm_count = 100;
@@ -99,7 +99,7 @@ class EngineTest : public ::testing::Test {
     driver_->SynchronizeStream(t.handle);
     t.gate->Synchronized();
   }
-  // Of kernels of 20 us.
+  // Launches kernels of 20 us until their cost is known.
   void LearnCosts(Tenant& a, Tenant& b) {
     for (int i = 0; i < 10; ++i) {
       ASSERT_EQ(Launch(a, Micros(20)), Verdict::kAdmitted);

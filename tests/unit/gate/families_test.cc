@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants with a parent at the gate: what bounds the parent bounds all of them together.
+// Tenants with a parent at the gate: a bound of the parent applies to all its children together.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,7 +22,7 @@ class FamilyTest : public EngineTest {
     t.stream = *t.gate->AddStream(t.handle);
     return t;
   }
-  // Copies of `size`, one as soon as the one before has begun, to `end`. How much that was.
+  // Copies pieces of `size` until `end`, each as soon as the previous one has begun. Adds the bytes to `sum`.
   std::unique_ptr<base::ClockThread> StartCopying(const Tenant& t, uint64_t size, Time end,
                                                   std::atomic<uint64_t>& sum) {
     return clock().StartThread("copies", [this, t, size, end, &sum] {
@@ -55,7 +55,7 @@ TEST_F(FamilyTest, TheParentsCopyRateIsTheSumOfItsChildrens) {
   first->Join();
   second->Join();
   EXPECT_NEAR(static_cast<double>(of_a + of_b), 200e6, 3e6);
-  // Each gets as many bytes, whatever the size of its copies.
+  // Each child gets the same number of bytes, whatever the size of its copies.
   EXPECT_NEAR(static_cast<double>(of_a), 100e6, 3e6);
   for (Tenant* each : {&a, &b, &parent}) Drop(*each);
 }
@@ -92,7 +92,7 @@ TEST_F(FamilyTest, ANewRateOfTheParentWakesItsChildren) {
   Tenant parent = Make({.limits = {}, .h2d_bytes_per_s = 1e3}), child = MakeChild(parent, {});
   clock().SleepUntil(clock().Now() + Seconds(1));
   ASSERT_EQ(child.gate->AdmitCopy(kUp, 1'000'000, clock().Now()), Verdict::kAdmitted);
-  const Time began = clock().Now();  // the debt would be paid in a quarter of an hour
+  const Time began = clock().Now();  // paying the debt would take a quarter of an hour
   Time admitted{};
   auto waiter = clock().StartThread("waits", [&] {
     EXPECT_EQ(child.gate->AdmitCopy(kUp, 1000, kNever), Verdict::kAdmitted);

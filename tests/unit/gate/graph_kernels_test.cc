@@ -18,7 +18,7 @@ using meter::CostModel;
 
 const void* ExecOf(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
-// Of so many blocks each.
+// A graph with one kernel for each number of blocks.
 driver::GraphContents GraphOf(std::initializer_list<unsigned> blocks) {
   driver::GraphContents graph;
   for (const unsigned grid : blocks) {
@@ -44,10 +44,10 @@ TEST(KernelsOf, AreThoseOfLaunchesInTheirOrder) {
 
 TEST(KernelsOf, AreNoneWhereThereIsSomethingElse) {
   driver::GraphContents graph = GraphOf({1, 2});
-  ++graph.commands;  // a copy
+  ++graph.commands;  // adds a copy
   EXPECT_TRUE(KernelsOf(graph, Blocks).empty());
   graph = GraphOf({1, 2});
-  graph.all_kernels = false;  // bodies of conditional nodes besides
+  graph.all_kernels = false;  // the graph also has bodies of conditional nodes
   EXPECT_TRUE(KernelsOf(graph, Blocks).empty());
   graph.all_kernels = true;
   graph.kernels.resize(CostModel::kMostParts + 1, graph.kernels[0]);
@@ -62,7 +62,7 @@ TEST(GraphKernels, GivesBackWhatWasPutAndForgets) {
   kernels.Put(ExecOf(1), {{7}, {8}});
   kernels.Put(ExecOf(2), {{9}});
   EXPECT_EQ(kernels.Find(ExecOf(1)), (std::vector<KernelInGraph>{{7}, {8}}));
-  kernels.Put(ExecOf(1), {{5}});  // another has the handle
+  kernels.Put(ExecOf(1), {{5}});  // the handle is reused for another graph
   EXPECT_EQ(kernels.Find(ExecOf(1)), (std::vector<KernelInGraph>{{5}}));
   kernels.Put(ExecOf(1), {});
   EXPECT_TRUE(kernels.Find(ExecOf(1)).empty());
@@ -81,7 +81,7 @@ TEST(GraphKernels, ForgetsWhatNobodyAskedAboutForTheLongest) {
   EXPECT_TRUE(kernels.Find(ExecOf(2)).empty());
   EXPECT_EQ(kernels.Find(ExecOf(3)), many);
   EXPECT_EQ(kernels.Find(ExecOf(kFit + 1)), many);
-  kernels.Put(ExecOf(kFit + 1), {});  // makes room
+  kernels.Put(ExecOf(kFit + 1), {});  // evicts another entry
   kernels.Put(ExecOf(2), many);
   EXPECT_EQ(kernels.Find(ExecOf(4)), many);
 }
@@ -96,7 +96,7 @@ TEST(GraphKernels, CountsTheGraphsBesideTheirKernels) {
 
 class PartsOfTest : public ::testing::Test {
  protected:
-  // It was launched by itself behind `context`, twice.
+  // As if the kernel had been launched twice by itself, after `context`.
   void Measure(uint64_t key, float us, uint64_t context = 0) {
     for (int i = 0; i < 2; ++i) {
       const CostModel::Prediction p = costs_->Predict(key, context, 1);
@@ -111,7 +111,7 @@ class PartsOfTest : public ::testing::Test {
 TEST_F(PartsOfTest, AreAsLongAsTheyWereByThemselves) {
   const std::vector<KernelInGraph> kernels = {{Key(1)}, {Key(2)}, {Key(1)}};
   Measure(Key(1), 10);
-  EXPECT_TRUE(PartsOf(*costs_, kernels, 60e3f).empty());  // one was never seen
+  EXPECT_TRUE(PartsOf(*costs_, kernels, 60e3f).empty());  // one kernel was never seen
   Measure(Key(2), 40);
   const std::vector<float> parts = PartsOf(*costs_, kernels, 55e3f);
   ASSERT_EQ(parts.size(), 3u);
@@ -121,7 +121,7 @@ TEST_F(PartsOfTest, AreAsLongAsTheyWereByThemselves) {
   EXPECT_FLOAT_EQ(std::accumulate(parts.begin(), parts.end(), 0.0f), 1);
 }
 
-// The same kernel does different work at different places of a network.
+// The same kernel may do different work at different places of a network.
 TEST_F(PartsOfTest, AreThoseOfTheirPlaceWhereThatIsKnown) {
   const uint64_t after = CostModel::Next(CostModel::Next(0, Key(1)), Key(2));
   Measure(Key(1), 10);
@@ -132,7 +132,7 @@ TEST_F(PartsOfTest, AreThoseOfTheirPlaceWhereThatIsKnown) {
   EXPECT_GT(parts[2], 3 * parts[0]);
 }
 
-// They run side by side in it, or do other work.
+// Then the kernels run side by side in the graph, or do other work.
 TEST_F(PartsOfTest, AreNoneWhereTheirSumIsNotTheGraphs) {
   const std::vector<KernelInGraph> kernels = {{Key(1)}, {Key(2)}};
   Measure(Key(1), 50);
@@ -145,7 +145,8 @@ TEST_F(PartsOfTest, AreNoneWhereTheirSumIsNotTheGraphs) {
   EXPECT_TRUE(PartsOf(*costs_, {}, 100e3f).empty());
 }
 
-// The driver gives handles out again: what was measured of the one before is taken until the next has been, and no longer.
+// The driver reuses handles: the measurement of the previous graph is the estimate until the new graph is measured,
+// and no longer.
 TEST(Graphs, OneInThePlaceOfAnotherIsAnotherWorkThatIsLikeIt) {
   Graphs graphs;
   const int place = 0;

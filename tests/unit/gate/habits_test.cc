@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A habit holds while all that was found for the launch would be found again, and no longer.
+// A habit is valid as long as looking everything up again would give the same results.
 #include "gate/habits.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class HabitsTest : public ::testing::Test {
   static const void* FunctionOf(uintptr_t number) {
     return reinterpret_cast<const void*>(number * 64);
   }
-  // What a launch that is paid for does.
+  // Does what a paid launch does.
   Habit* Launch(uintptr_t function, const driver::LaunchShape& shape) {
     const uint64_t key = KernelKey(FunctionOf(function), shape);
     const CostModel::Settled cost = costs_->FindSettled(key, context_);
@@ -33,7 +33,7 @@ class HabitsTest : public ::testing::Test {
     context_ = CostModel::Next(context_, key);
     return last_;
   }
-  // It costs so much, behind what was launched.
+  // Settles the cost of the kernel after `context`.
   void Settle(uintptr_t function, const driver::LaunchShape& shape, uint64_t context, float ns) {
     const uint64_t key = KernelKey(FunctionOf(function), shape);
     for (int i = 0; i < 20; ++i) {
@@ -54,7 +54,7 @@ TEST_F(HabitsTest, NobodysIsLikeNoLaunch) {
   EXPECT_EQ(no_habit.place.Cost(), 0u);
   EXPECT_EQ(no_habit.next, &no_habit);
   EXPECT_EQ(no_habit.other, &no_habit);
-  // Nothing of it changes with what is learnt first, in the context of a stream that launched nothing yet.
+  // Learning about other launches first, in the context of an unused stream, changes nothing.
   Settle(1, kShape, 0, 5000);
   Launch(1, kShape);
   EXPECT_EQ(no_habit.next, &no_habit);
@@ -84,7 +84,7 @@ TEST_F(HabitsTest, ItCostsWhatTheModelSaysNow) {
   EXPECT_NEAR(static_cast<double>(habit->place.Cost()), 8000, 80);
   const uint64_t key = KernelKey(FunctionOf(1), kShape);
   EXPECT_EQ(habit->place.Cost(), costs_->FindSettled(key, 0).cost_ns);
-  // Not measured for so long that others have its place.
+  // Others replace its entry, since it was not measured for long.
   for (uintptr_t other = 2; costs_->FindSettled(key, 0).cost_ns != 0; ++other) {
     ASSERT_LT(other, 50000u);
     Settle(other, kShape, other, 5000);
@@ -92,7 +92,7 @@ TEST_F(HabitsTest, ItCostsWhatTheModelSaysNow) {
   EXPECT_EQ(habit->place.Cost(), 0u);
 }
 
-// What it is charged stands there by a list of prices, and is worked out anew by the next one, not sooner.
+// The charge is cached for one list of prices, and is computed anew with the next list, not earlier.
 TEST_F(HabitsTest, ItIsChargedByTheListOfPrices) {
   TenantPage page;
   Pocket pocket(nullptr, nullptr);
@@ -115,10 +115,10 @@ TEST_F(HabitsTest, ItIsChargedByTheListOfPrices) {
   ASSERT_TRUE(habit->Price(page, pocket));
   EXPECT_EQ(habit->charge, priced());
   EXPECT_LT(habit->charge, before);
-  // What is learnt there anew has none yet.
+  // A habit that is learnt anew in that place has no charge yet.
   context_ = 0;
   EXPECT_EQ(Launch(1, kShape)->charged_at, Habit::kAtNone);
-  // Of no cost there is no price, nor is there one when the next list comes.
+  // Without a cost there is no charge, not even with the next list.
   const uint64_t key = KernelKey(FunctionOf(1), kShape);
   for (uintptr_t other = 2; costs_->FindSettled(key, 0).cost_ns != 0; ++other) {
     ASSERT_LT(other, 50000u);
@@ -132,8 +132,8 @@ TEST_F(HabitsTest, ItIsChargedByTheListOfPrices) {
   EXPECT_EQ(no_habit.charged_at, Habit::kAtNone);
 }
 
-// A thread launches what it launched before while another makes it dearer: once that is said, no launch that begins then is
-// charged what it cost before, and none is charged what it does not cost yet.
+// A thread repeats a launch while another thread raises its price. Once the price is announced, no launch that begins
+// afterwards is charged the old one, and no launch is charged a price before it applies.
 TEST_F(HabitsTest, NoLaunchIsChargedALowerPriceThanWasSaid) {
   if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   base::Mutex mutex;
@@ -148,7 +148,7 @@ TEST_F(HabitsTest, NoLaunchIsChargedALowerPriceThanWasSaid) {
   lane.context = &keys;
   Settle(1, kShape, 0, 1000);
   Habit* const habit = Launch(1, kShape);
-  habit->context_after = 0;  // it follows itself
+  habit->context_after = 0;  // the launch follows itself
   const uint64_t key = KernelKey(FunctionOf(1), kShape);
   const auto cost = [&] { return costs_->FindSettled(key, 0).cost_ns; };
   std::atomic<uint64_t> said{cost()}, most{cost()}, launches{0};
@@ -173,13 +173,13 @@ TEST_F(HabitsTest, NoLaunchIsChargedALowerPriceThanWasSaid) {
   });
   uint64_t risen = 0;
   for (int i = 0; (i < 2000 || launches < 20'000) && i < 1'000'000; ++i) {
-    // Somewhere in the midst of what the owner does.
+    // Waits for a varying time, to meet the owner at any of its steps.
     for (int n = i % 301; n > 0; --n) std::atomic_signal_fence(std::memory_order_seq_cst);
     const base::MutexLock lock(&mutex);
     if (i % 3 == 0) purse.Add(1'000'000);
     if (i % 64 == 63) purse.TakeAll();
     if (i % 256 == 255) purse.Share();
-    // What it is to cost next is told before it does, what it does cost behind that.
+    // Publishes the next cost before it applies, and the applied cost afterwards.
     const uint64_t now = cost();
     if (now > 100'000) continue;
     most.store(now + now / 32, std::memory_order_release);
@@ -196,7 +196,7 @@ TEST_F(HabitsTest, NoLaunchIsChargedALowerPriceThanWasSaid) {
   EXPECT_GT(risen, 100u);
 }
 
-// A, B, A, C and again: behind each A stands what followed it there.
+// The order A, B, A, C repeats: after each A the habit expects what followed that A.
 TEST_F(HabitsTest, WhatFollowsIsWhatFollowedBehindTheSame) {
   constexpr uintptr_t kOrder[] = {1, 2, 1, 3};
   uint64_t context = 0;
@@ -210,7 +210,7 @@ TEST_F(HabitsTest, WhatFollowsIsWhatFollowedBehindTheSame) {
     at = at->next;
     EXPECT_EQ(at->function, FunctionOf(kOrder[i % 4])) << i;
   }
-  // One that went another way between two leaves what followed as it was.
+  // A launch of another thread in between does not change what followed.
   Habit* const before = last_;
   const Habit* const next = before->next;
   context_ = CostModel::Next(context_, 77);
@@ -219,7 +219,7 @@ TEST_F(HabitsTest, WhatFollowsIsWhatFollowedBehindTheSame) {
   EXPECT_EQ(before->next, next);
 }
 
-// Of two that follow in turn both are expected, whichever of them came last.
+// When two launches follow in turn, both are expected, whichever came last.
 TEST_F(HabitsTest, TwoThatFollowTheSameAreBothRemembered) {
   const uint64_t key = KernelKey(FunctionOf(1), kShape);
   const uint64_t behind = CostModel::Next(0, key);
@@ -236,13 +236,13 @@ TEST_F(HabitsTest, TwoThatFollowTheSameAreBothRemembered) {
   }
 }
 
-// More than there are places for: the oldest make room, and nobody takes another's for its own.
+// More habits than there are places: the oldest ones are replaced, and no habit is confused with another.
 TEST_F(HabitsTest, ManyMakeRoomForEachOther) {
   int launched = 0;
   for (uintptr_t function = 1; function <= 2000; ++function) {
     Settle(function, kShape, context_, 1000.0f + static_cast<float>(function));
     const uint64_t before = context_;
-    // Whose place in the model is another's is never launched by a habit.
+    // A launch whose place in the model is taken by another kernel never uses a habit.
     if (costs_->FindSettled(KernelKey(FunctionOf(function), kShape), before).cost_ns == 0) continue;
     ++launched;
     const Habit* const habit = Launch(function, kShape);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Markers where a context of somebody else is current.
+// Markers while a context of the program is current.
 #include "meter/markers.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(EventPool, EventsAreOfThePoolsContextWhicheverIsCurrent) {
     ASSERT_EQ(driver.PushContext(foreign), Result::kSuccess);
     driver::Event event = nullptr;
     ASSERT_EQ(pool.Take(&event), Result::kSuccess);
-    // What was current still is.
+    // The current context is unchanged.
     driver::Context current = nullptr;
     ASSERT_EQ(driver.CurrentContext(&current), Result::kSuccess);
     EXPECT_EQ(current, foreign);
@@ -42,7 +42,7 @@ TEST(EventPool, EventsAreOfThePoolsContextWhicheverIsCurrent) {
     EXPECT_EQ(driver.SynchronizeEvent(event), Result::kSuccess);
     pool.Give(event);
   }
-  // On a thread without a context it is the same.
+  // The same holds on a thread without a context.
   ASSERT_EQ(driver.PopContext(), Result::kSuccess);
   {
     EventPool pool(driver, own);
@@ -58,7 +58,8 @@ TEST(EventPool, EventsAreOfThePoolsContextWhicheverIsCurrent) {
   sim.thread_leave();
 }
 
-// An hour of markers of another context alone: the driver's floats would be a quarter of a millisecond coarse by then.
+// An hour of markers of another context only: without a new reference the driver's floats would by then be coarse to
+// a quarter of a millisecond.
 TEST(TimeLine, StampsOfOtherContextsStayFine) {
   absl::StatusOr<std::unique_ptr<driver::Driver>> opened = driver::Driver::Open({.path = "sim"});
   ASSERT_TRUE(opened.ok()) << opened.status();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong with the obvious way of metering and gating; docs/pitfalls.md has the list.
+// The ways in which obvious methods of metering and gating go wrong; docs/pitfalls.md has the list.
 #include <memory>
 #include <string>
 
@@ -12,7 +12,7 @@ double Ms(Nanos n) { return static_cast<double>(n.count()) * 1e-6; }
 
 class PitfallsTest : public EngineTest {
  protected:
-  // Device time that the tenant used in truth; `account` is put on its stream first.
+  // Puts `account` on the tenant's stream. UsedMs() then returns the device time that was really used.
   void SetAccount(const Tenant& t, uint32_t account) { sim_->set_account(t.handle, account); }
   double UsedMs(uint32_t account) const {
     gpushare_sim_truth truth{};
@@ -55,10 +55,10 @@ TEST_F(LazyLoadingTest, TheFirstLaunchIsNotTakenForWhatAKernelCosts) {
   EXPECT_GT(clock().Now() - begin, Millis(5));
   Synchronize(t);
   Rest();
-  // The host's 5 ms are nobody's device time.
+  // The host's 5 ms are not device time.
   EXPECT_NEAR(UsedMs(1), 3.05, 0.001);
   EXPECT_LT(Ms(t.gate->stats().measured), 3.1);
-  // And a few launches later both are forgotten: what is charged beforehand is what a kernel takes.
+  // A few launches later neither matters any more: the charge before a launch equals the kernel's time.
   for (int i = 0; i < 40; ++i) ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
   Synchronize(t);
   Rest();
@@ -80,7 +80,8 @@ TEST_F(LazyLoadingTest, WhoLoadsDoesNotPayWithItsShare) {
   const double loaded = UsedMs(1), others = UsedMs(2);
   clock().SleepUntil(end - Millis(10));
   const double mine = UsedMs(1) - loaded, theirs = UsedMs(2) - others;
-  EXPECT_NEAR(100 * mine / (mine + theirs), 50, 4);  // windows under a second: 4 pp
+  EXPECT_NEAR(100 * mine / (mine + theirs), 50,
+              4);  // the tolerance for windows under a second: 4 pp
   a->Join();
   b->Join();
   Drop(loading);
@@ -91,7 +92,7 @@ TEST_F(LazyLoadingTest, WhoLoadsDoesNotPayWithItsShare) {
 
 class HostFunctionsTest : public PitfallsTest {
  protected:
-  // A host function of `ms` on the stream.
+  // Puts a host function of `ms` on the stream.
   void Stall(const Tenant& t, uint64_t ms) {
     auto* const launch = reinterpret_cast<int (*)(driver::Stream, void (*)(void*), void*)>(
         driver_->Symbol("cuLaunchHostFunc"));
@@ -105,7 +106,7 @@ class HostFunctionsTest : public PitfallsTest {
   inline static decltype(&gpushare_sim_spend) spend_ = nullptr;
 };
 
-// The gate is told of it: before and after.
+// The gate is told before and after the host function.
 TEST_F(HostFunctionsTest, InTheMiddleOfABatchAreNotCharged) {
   Tenant t = Make({});
   SetAccount(t, 1);
@@ -145,13 +146,13 @@ TEST_F(HostFunctionsTest, InTheMiddleOfABatchTakeNothingFromOthers) {
   EXPECT_GT(UsedMs(1), 60);
   EXPECT_NEAR(Ms(stalled.gate->stats().measured), UsedMs(1), 0.05 * UsedMs(1));
   EXPECT_NEAR(Ms(other.gate->stats().measured), UsedMs(2), 0.05 * UsedMs(2));
-  // And the device is not taken for busy while a stream waits for the host.
+  // The device does not count as busy while a stream waits for the host.
   EXPECT_GT(UsedMs(1) + UsedMs(2), 0.98 * 600);
   Drop(stalled);
   Drop(other);
 }
 
-// Of one between two synchronisations the gate need not know.
+// The gate need not know of a host function between two synchronizations.
 TEST_F(HostFunctionsTest, BetweenSynchronisationsAreNotCharged) {
   Tenant stalled = Make({}), other = Make({});
   SetAccount(stalled, 1);
@@ -208,7 +209,7 @@ TEST_F(PitfallsTest, AGlobalCaptureGoesOnBesideTheReconciler) {
   }
   driver::Graph graph = nullptr;
   ASSERT_EQ(driver_->EndCapture(capturing.handle, &graph), Result::kSuccess);
-  // The others' markers were recorded, seen and measured meanwhile ...
+  // The other tenant's markers were recorded, seen and measured meanwhile ...
   EXPECT_GT(other.gate->stats().measured - before, Millis(13));
   // ... and none of them is in the program's graph.
   size_t nodes = 0;
@@ -243,7 +244,7 @@ TEST_F(PitfallsTest, AHeldTenantWhoseStreamsWaitForEachOtherGetsOn) {
   }
   Synchronize(first);
   Synchronize(second);
-  // 80 ms of work at a tenth of the device, less the 5 ms that may be saved up.
+  // 80 ms of work at a tenth of the device, minus the 5 ms that may be saved up.
   EXPECT_LT(Ms(clock().Now() - begin), 790);
   Rest();
   EXPECT_NEAR(Ms(first.gate->stats().measured), 80, 0.05 * 80);
@@ -298,7 +299,7 @@ TEST_F(PitfallsTest, AMispredictedGiantLeavesADebtAndNotStarvation) {
   const auto a = clock().StartThread("giant", [&] {
     driver_->PushContext(context_);
     while (clock().Now() < begin + Millis(200)) Launch(giant, Micros(50));
-    Launch(giant, Millis(400));  // the same key: predicted at 50 us
+    Launch(giant, Millis(400));  // the same key, so it is predicted to take 50 us
     while (clock().Now() < begin + Millis(3400)) Launch(giant, Micros(50));
     Synchronize(giant);
     driver_->PopContext();
@@ -306,10 +307,10 @@ TEST_F(PitfallsTest, AMispredictedGiantLeavesADebtAndNotStarvation) {
   clock().SleepUntil(begin + Millis(700));
   const double giant_then = UsedMs(1), other_then = UsedMs(2);
   EXPECT_GT(giant_then, 450);
-  // The debt is paid: of the next 600 ms the other has most ...
+  // The debt is being paid: the other tenant has most of the next 600 ms ...
   clock().SleepUntil(begin + Millis(1300));
   EXPECT_GT(UsedMs(2) - other_then, UsedMs(1) - giant_then);
-  // ... in the end both have had the same, and go on so.
+  // ... and in the end both have had the same, and continue so.
   clock().SleepUntil(begin + Millis(2300));
   EXPECT_NEAR(100 * UsedMs(1) / (UsedMs(1) + UsedMs(2)), 50, 2);
   const double giant_paid = UsedMs(1), other_paid = UsedMs(2);
@@ -329,7 +330,7 @@ TEST_F(PitfallsTest, NobodyDrainsOnAKernelThatNeverEnds) {
   const Time begin = clock().Now();
   ASSERT_EQ(Launch(persistent, Seconds(5)), Verdict::kAdmitted);
   clock().SleepUntil(begin + Millis(10));
-  // A cooperative launch wants the device drained: not for ever.
+  // A cooperative launch waits for the device to drain, but not for ever.
   const Admission alone = other.gate->Admit(
       *other.stream, {KernelKey(function_, Shape()), Work::Kind::kCooperative}, begin + Seconds(2));
   EXPECT_EQ(alone.verdict, Verdict::kAdmitted);
@@ -372,15 +373,15 @@ TEST_F(SmallPersistentTest, OthersGetOnBesideAPersistentKernelOfOneSm) {
       a, driver_->Launch(function_, one, persistent.handle, params) == Result::kSuccess);
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(Launch(other, Micros(200)), Verdict::kAdmitted);
   Synchronize(other);
-  // On 99 SMs each takes two waves; hardly anything is lost to the gate.
+  // On 99 SMs each kernel takes two waves; the gate costs hardly anything.
   EXPECT_LT(Ms(clock().Now() - begin), 1000 * 0.4 * 1.05);
   Drop(persistent);
   Drop(other);
 }
 
-// ---- Programs that let no marker come ----
+// ---- Programs that prevent markers ----
 
-// Its kernels were short once. It launches one and does nothing for as long as the gate waits for it.
+// The kernels were short before. The program launches one and then makes no calls while the gate waits for it.
 TEST_F(PitfallsTest, WhoFallsSilentAfterEachKernelKeepsToItsCap) {
   TenantOptions options;
   options.limits.cap = 0.1;
@@ -395,7 +396,7 @@ TEST_F(PitfallsTest, WhoFallsSilentAfterEachKernelKeepsToItsCap) {
     ASSERT_EQ(Launch(t, Millis(5)), Verdict::kAdmitted);
     clock().SleepUntil(clock().Now() + Millis(4));
   }
-  // A tenth of 2 s, what may be saved up, and one kernel.
+  // A tenth of 2 s, the saved-up credit, and one kernel.
   EXPECT_LT(UsedMs(1) - before, 200 + 5 + 5);
   EXPECT_GT(UsedMs(1) - before, 150);
   Rest();
@@ -403,7 +404,7 @@ TEST_F(PitfallsTest, WhoFallsSilentAfterEachKernelKeepsToItsCap) {
   Drop(t);
 }
 
-// The reconciler marks its stream just when it begins to capture it.
+// The reconciler marks the stream just when the program begins to capture it.
 TEST_F(PitfallsTest, ASilentTenantThatBeginsACaptureGetsItWhole) {
   Tenant t = Make({});
   for (int i = 0; i < 50; ++i) ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
@@ -462,8 +463,8 @@ TEST_F(PitfallsTest, WorkOfASilentTenantIsMeasured) {
   Drop(other);
 }
 
-// The gate has let it through, its thread is held up before the driver. The marker finds the stream idle: nothing
-// can be learnt from that.
+// The gate has admitted the launch, and its thread is held up before the driver call. The marker finds the stream
+// idle, so nothing can be learnt from it.
 TEST_F(PitfallsTest, ALaunchThatTakesTheHostLongIsNotTakenForAShortKernel) {
   Tenant t = Make({});
   for (int i = 0; i < 50; ++i) ASSERT_EQ(Launch(t, Millis(5)), Verdict::kAdmitted);
@@ -490,7 +491,7 @@ TEST_F(PitfallsTest, DrainsAreForwardedWhateverTheGateHolds) {
   ASSERT_EQ(Launch(t, Millis(5)), Verdict::kAdmitted);
   t.gate->Suspend();
   const Time begin = clock().Now();
-  Synchronize(t);  // ends when the device has: no earlier, and not held
+  Synchronize(t);  // ends when the device is done, not earlier, and is not held
   EXPECT_NEAR(Ms(clock().Now() - begin), 5, 0.1);
   t.gate->Resume();
   Drop(t);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Credit in the pocket of one thread: what it spends without an atomic operation while others give, take and fetch is
-// there exactly once.
+// Credit in one thread's pocket: that thread spends it without an atomic operation while others add, take and fetch
+// credit, and none is lost or counted twice.
 #include "gate/purse.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,8 @@
 namespace gpushare::gate {
 namespace {
 
-// While it lives the calling thread runs on the first, or the second, of those that the program may run on.
+// While this object lives, the calling thread runs on the first or the second of the processors that the program may
+// use.
 class OnProcessor {
  public:
   explicit OnProcessor(int which) {
@@ -62,7 +63,7 @@ class PurseTest : public ::testing::Test {
     }
     return nullptr;
   }
-  // By another thread, under the lock.
+  // Runs `what` on another thread, under the lock.
   template <typename What>
   void OfAnother(const What& what) {
     std::thread([&] {
@@ -83,13 +84,13 @@ TEST_F(PurseTest, WhoAsksAloneGetsThePocket) {
   page_.Add(100);
   uint32_t launch = 0;
   ASSERT_TRUE(page_.Spend(10, &launch));
-  EXPECT_EQ(Asked(), nullptr);  // once is not enough
+  EXPECT_EQ(Asked(), nullptr);  // asking once is not enough
   Pocket* const pocket = GetPocket();
   ASSERT_NE(pocket, nullptr);
   EXPECT_EQ(purse_.holder(), pocket);
   EXPECT_EQ(Credit(), 90u);
   EXPECT_EQ(Launches(), 1u);
-  EXPECT_FALSE(page_.Spend(1, &launch));  // for others it is empty
+  EXPECT_FALSE(page_.Spend(1, &launch));  // for other threads there is no credit
   uint64_t word = 0;
   EXPECT_TRUE(pocket->Spend(Charge(30), &word));
   EXPECT_EQ(TenantPage::LaunchOf(word), 1u);
@@ -102,10 +103,10 @@ TEST_F(PurseTest, WhoAsksAloneGetsThePocket) {
   EXPECT_EQ(launch, 3u);
   EXPECT_EQ(purse_.TakeAll(), 2u);
   EXPECT_FALSE(pocket->Spend(Charge(1), &word));
-  EXPECT_EQ(GetPocket(), pocket);  // it stays
+  EXPECT_EQ(GetPocket(), pocket);  // the thread keeps it
 }
 
-// Whoever has the credit has the list of prices of now, by a number that no list before had.
+// The holder of the credit has the current list of prices, by a number that no earlier list had.
 TEST_F(PurseTest, PricesAreNewWhereTheCreditIs) {
   EXPECT_EQ(no_pocket.prices, 0u);
   page_.Add(100);
@@ -124,7 +125,7 @@ TEST_F(PurseTest, PricesAreNewWhereTheCreditIs) {
   EXPECT_EQ(pocket->prices, had.back());
   purse_.PricesChanged();
   EXPECT_TRUE(is_new());
-  // Elsewhere meanwhile: what changed then was not said here, and by the old list nothing can be paid.
+  // Meanwhile the credit is elsewhere: the pocket does not get the change, and the old list pays for nothing.
   OfAnother([&] { purse_.Share(); });
   purse_.PricesChanged();
   EXPECT_EQ(pocket->prices, had.back());
@@ -152,7 +153,7 @@ TEST_F(PurseTest, AnotherThreadFetchesWhatIsThere) {
   EXPECT_EQ(Credit(), 50u);
   ASSERT_TRUE(page_.Spend(50, &launch));
   EXPECT_EQ(launch, 2u);
-  // It takes longer to get it back, and then it is the same one.
+  // It takes longer to get the credit back, and then it is in the same pocket.
   for (int i = 0; i < 7; ++i) EXPECT_EQ(Asked(), nullptr);
   EXPECT_EQ(Asked(), pocket);
   EXPECT_EQ(Launches(), 3u);
@@ -175,7 +176,7 @@ TEST_F(PurseTest, WhatOthersDidIsForgottenByWhoKeepsItForLong) {
     fetched();
     EXPECT_EQ(asks(), at_first << i);
   }
-  // As long as it took to get it: one halving.
+  // The thread keeps it for as many asks as it took to get it, which halves the number once.
   for (int i = 0; i < at_first << 6; ++i) EXPECT_NE(Asked(), nullptr);
   fetched();
   EXPECT_EQ(asks(), at_first << 6);
@@ -184,7 +185,7 @@ TEST_F(PurseTest, WhatOthersDidIsForgottenByWhoKeepsItForLong) {
   EXPECT_EQ(asks(), at_first << 1);
 }
 
-// The sum of what was ever put into it has 40 bits.
+// The counter of all credit ever added has 40 bits.
 TEST_F(PurseTest, WhatIsGivenInAllHasNoBound) {
   constexpr uint64_t kMuch = TenantPage::kMostCredit / 3;
   Pocket* const pocket = GetPocket();
@@ -197,7 +198,7 @@ TEST_F(PurseTest, WhatIsGivenInAllHasNoBound) {
     ASSERT_EQ(TenantPage::LaunchOf(word), static_cast<uint32_t>(i));
   }
   EXPECT_EQ(Credit(), 0u);
-  // Given by another thread, who may not touch what the first has spent.
+  // Another thread adds credit, without touching what the first has spent.
   for (int i = 0; i < 5; ++i) {
     std::thread([&] {
       const base::MutexLock lock(&mutex_);
@@ -212,21 +213,21 @@ TEST_F(PurseTest, WhatIsGivenInAllHasNoBound) {
 
 TEST_F(PurseTest, TheLeastChargeIsANanosecond) {
   page_.set_charge_factor(0.01);
-  EXPECT_EQ(page_.ChargeNs(100), 1u);  // a hundredth has no finite binary form
+  EXPECT_EQ(page_.ChargeNs(100), 1u);  // a hundredth has no finite binary representation
   EXPECT_EQ(page_.ChargeNs(1), 1u);
   page_.set_charge_factor(1);
   EXPECT_EQ(page_.ChargeNs(1), 1u);
   EXPECT_EQ(page_.ChargeNs(12345), 12345u);
 }
 
-// Sixteen million launches, the numbers of which begin again.
+// After sixteen million launches the numbers begin again.
 TEST_F(PurseTest, NumbersBeginAgain) {
   page_.credit = (uint64_t{50} << TenantPage::kLaunchBits) | TenantPage::kLaunchMask;
   Pocket* const pocket = GetPocket();
   ASSERT_NE(pocket, nullptr);
   uint64_t word = 0;
-  ASSERT_TRUE(
-      pocket->Spend(Charge(50), &word));  // all of it: what is carried stands in nobody's way
+  ASSERT_TRUE(pocket->Spend(
+      Charge(50), &word));  // spends all of it; the carried nanosecond does not prevent this
   EXPECT_EQ(TenantPage::LaunchOf(word), TenantPage::kLaunchMask);
   EXPECT_EQ(purse_.Look(), 0u);
   purse_.Add(20);
@@ -237,14 +238,14 @@ TEST_F(PurseTest, NumbersBeginAgain) {
   ASSERT_TRUE(pocket->Spend(Charge(20), &word));
 }
 
-// The same launch while another thread takes all out: the nanosecond that is carried is not there to be taken.
+// The same launch while another thread takes everything: the carried nanosecond cannot be taken.
 TEST_F(PurseTest, NumbersBeginAgainWhileAllIsTaken) {
   constexpr uint64_t kCredit = 50;
   constexpr int kRounds = 10'000;
   Pocket* const pocket = GetPocket();
   ASSERT_NE(pocket, nullptr);
   std::atomic<int> begun{0}, ended{0};
-  // Both are to be on their way at the same time.
+  // Both threads have to be at work at the same time.
   const auto await = [](const std::atomic<int>& round, int which) {
     for (int n = 0; round.load(std::memory_order_acquire) < which; ++n) {
       if (n > 2000) std::this_thread::yield();
@@ -277,7 +278,8 @@ TEST_F(PurseTest, NumbersBeginAgainWhileAllIsTaken) {
   if (!first.there_are_two()) GTEST_SKIP() << "one processor: they took turns";
 }
 
-// Where a filter forbids the barrier later on, its thread does not keep what others would have to wait for.
+// When a filter forbids the barrier later on, the thread loses its pocket, since others would have to wait for the
+// barrier to fetch its credit.
 TEST_F(PurseTest, WithoutABarrierThereIsNoPocket) {
   enum Found : int { kAsItShould, kNoFilter, kKept, kWrong, kGotOne };
   const pid_t child = fork();
@@ -304,7 +306,7 @@ TEST_F(PurseTest, WithoutABarrierThereIsNoPocket) {
   EXPECT_EQ(WEXITSTATUS(status), kAsItShould);
 }
 
-// What is spent has 40 bits: two minutes of device time twenty times over.
+// The counter of spent credit has 40 bits: this spends two minutes of device time twenty times.
 TEST_F(PurseTest, ItsSumDoesNotRunOver) {
   Pocket* const pocket = GetPocket();
   ASSERT_NE(pocket, nullptr);
@@ -319,7 +321,7 @@ TEST_F(PurseTest, ItsSumDoesNotRunOver) {
   }
 }
 
-// The steps of Pocket::Spend() that somebody comes between: its store is late, or was seen.
+// The steps of Pocket::Spend() with another thread in between: the store came too late, or was seen.
 TEST_F(PurseTest, WhatIsTakenOutMeanwhile) {
   Pocket* const pocket = GetPocket();
   ASSERT_NE(pocket, nullptr);
@@ -328,7 +330,7 @@ TEST_F(PurseTest, WhatIsTakenOutMeanwhile) {
     pocket->spent = before + Charge(ns) + 1;
     return before;
   };
-  // Late: it is not paid, and never was.
+  // Too late: the launch is not paid, and never counted.
   purse_.Add(100);
   OfAnother([&] { EXPECT_EQ(purse_.TakeAll(), 100u); });
   uint64_t before = store(30);
@@ -336,13 +338,13 @@ TEST_F(PurseTest, WhatIsTakenOutMeanwhile) {
   OfAnother([&] { EXPECT_EQ(purse_.TakeAll(), 0u); });
   EXPECT_FALSE(purse_.Claim(*pocket, before));
   EXPECT_EQ(purse_.Look(), 0u);
-  // Seen: it is.
+  // Seen: the launch is paid.
   purse_.Add(100);
   before = store(30);
   OfAnother([&] { EXPECT_EQ(purse_.TakeAll(), 70u); });
   EXPECT_TRUE(purse_.Claim(*pocket, before));
   EXPECT_EQ(purse_.Look(), 1u);
-  // Late, and paid by what came since; or not by so much.
+  // Too late, but paid by credit added since; with less credit it would not be.
   purse_.Add(100);
   OfAnother([&] { EXPECT_EQ(purse_.TakeAll(), 100u); });
   before = store(30);
@@ -353,7 +355,7 @@ TEST_F(PurseTest, WhatIsTakenOutMeanwhile) {
   EXPECT_TRUE(purse_.Claim(*pocket, before));
   EXPECT_EQ(Credit(), 20u);
   EXPECT_EQ(Launches(), 2u);
-  // Late, and another thread has come for good: its number is that one's.
+  // Too late, and another thread has fetched the credit: the launch number belongs to that thread.
   OfAnother([&] { EXPECT_EQ(purse_.TakeAll(), 20u); });
   before = store(30);
   purse_.Add(10);
@@ -365,14 +367,14 @@ TEST_F(PurseTest, WhatIsTakenOutMeanwhile) {
   EXPECT_EQ(purse_.Look(), 3u);
 }
 
-// One thread spends from its pocket, another gives and takes back and fetches it all from time to time. Each launch's number
-// is there once, and no nanosecond comes or goes.
+// One thread spends from its pocket; another adds and takes credit, and fetches all of it from time to time. Each
+// launch number occurs once, and no nanosecond is lost or gained.
 TEST_F(PurseTest, NothingIsSpentTwiceOrLost) {
   constexpr int kMost = 1 << 22;
   auto numbers = std::make_unique<std::vector<std::atomic<uint8_t>>>(kMost);
   std::atomic<bool> done{false};
   std::atomic<uint64_t> spent{0}, launches{0}, by_pocket{0};
-  // Without an atomic operation, which would end what is to be seen here: that a store is late.
+  // Does not use an atomic read-modify-write operation, which would hide late stores.
   const auto numbered = [&](uint32_t number) {
     if (number >= kMost) return;
     std::atomic<uint8_t>& times = (*numbers)[number];
@@ -428,7 +430,7 @@ TEST_F(PurseTest, NothingIsSpentTwiceOrLost) {
         if (purse_.Spend(ns, &launch)) launched(launch, ns);
       }
     }
-    // Somewhere in the midst of what the owner does.
+    // Waits for a varying time, to meet the owner at any of its steps.
     for (uint64_t n = random() % 300; n > 0; --n)
       std::atomic_signal_fence(std::memory_order_seq_cst);
   }
@@ -442,18 +444,18 @@ TEST_F(PurseTest, NothingIsSpentTwiceOrLost) {
   }
 }
 
-// Of several at once: the steps of Pocket::Spend() between those of who takes.
+// Taking from several pockets at once: the steps of Pocket::Spend() between those of the thread that takes.
 TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
   Pocket* const pocket = GetPocket();
   ASSERT_NE(pocket, nullptr);
   uint64_t word = 0;
-  EXPECT_FALSE(purse_.StopSpending());                      // its own it need not stop
-  OfAnother([&] { EXPECT_FALSE(purse_.StopSpending()); });  // there is nothing
+  EXPECT_FALSE(purse_.StopSpending());                      // a thread need not stop its own pocket
+  OfAnother([&] { EXPECT_FALSE(purse_.StopSpending()); });  // there is no credit
   purse_.Add(100);
   OfAnother([&] {
     EXPECT_TRUE(purse_.StopSpending());
     purse_.LetSpend();
-    purse_.LetSpend();  // once
+    purse_.LetSpend();  // the second call has no effect
     EXPECT_EQ(Credit(), 100u);
   });
   EXPECT_TRUE(pocket->Spend(Charge(10), &word));
@@ -464,7 +466,8 @@ TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
   });
   EXPECT_FALSE(pocket->Spend(Charge(1), &word));
   EXPECT_EQ(purse_.Look(), 1u);
-  // Between the two looks at the limit: what was stored before the barrier is paid, and told so, whether the rest is taken...
+  // Between the two looks at the limit: a launch stored before the barrier is paid, and learns so, whether the rest
+  // is taken...
   purse_.Add(100);
   uint64_t before = pocket->spent;
   OfAnother([&] {
@@ -485,7 +488,7 @@ TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
   EXPECT_TRUE(purse_.Claim(*pocket, before));
   EXPECT_EQ(Credit(), 70u);
   EXPECT_EQ(Launches(), 3u);
-  // Stored after it was read: it is not paid, and never was.
+  // Stored after the pocket was read: the launch is not paid, and never counted.
   OfAnother([&] {
     EXPECT_TRUE(purse_.StopSpending());
     base::ProcessBarrier();
@@ -495,7 +498,7 @@ TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
   pocket->spent = before + Charge(30) + 1;
   EXPECT_FALSE(purse_.Claim(*pocket, before));
   EXPECT_EQ(purse_.Look(), 3u);
-  // Of who has ended nobody has to pass a barrier.
+  // No barrier is needed for a thread that has ended.
   purse_.Add(100);
   pocket->Leave();
   OfAnother([&] {
@@ -504,7 +507,7 @@ TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
   });
 }
 
-// Each is there to the end, so that each is another one.
+// All threads live until the end, so that each has its own identity.
 TEST_F(PurseTest, WhatThreadsLeaveOthersGet) {
   constexpr int kThreads = 200;
   std::vector<std::thread> threads;
@@ -513,7 +516,7 @@ TEST_F(PurseTest, WhatThreadsLeaveOthersGet) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       while (turn.load() < t) std::this_thread::yield();
-      // What is in a pocket that was left anybody gets, at once.
+      // Any thread gets the credit of an abandoned pocket at once.
       uint32_t launch = 0;
       {
         const base::MutexLock lock(&mutex_);
@@ -541,7 +544,7 @@ TEST_F(PurseTest, WhatThreadsLeaveOthersGet) {
   EXPECT_EQ(Launches(), 2u * kThreads);
 }
 
-// A pocket that is not left stays its thread's, however many there are.
+// A pocket that is not abandoned stays its thread's, however many pockets there are.
 TEST_F(PurseTest, WhoHasNotLeftIsNotTakenFrom) {
   constexpr int kThreads = 70;
   std::vector<std::thread> threads;
@@ -564,7 +567,7 @@ TEST_F(PurseTest, WhoHasNotLeftIsNotTakenFrom) {
   EXPECT_EQ(std::set<Pocket*>(got.begin() + 64, got.end()), std::set<Pocket*>{nullptr});
 }
 
-// Threads come, spend and end, while another gives and takes: all is there once.
+// Threads start, spend and end while another adds and takes credit: nothing is lost or counted twice.
 TEST_F(PurseTest, NothingIsLostWithAThread) {
   std::atomic<bool> done{false};
   std::atomic<uint64_t> spent{0}, launches{0}, by_pocket{0};

@@ -91,7 +91,7 @@ TEST(RecorderTest, ReadsAfterStoppingAndForgetsWhenStartedAgain) {
   EXPECT_EQ(lost, 0u);
 }
 
-// Of every event that was recorded either it comes, whole and once, or it is counted.
+// Every event is either delivered completely and once, or counted as lost.
 TEST(RecorderTest, LosesNoneUncounted) {
   constexpr int kThreads = 3, kEvents = 20000;
   Recorder recorder;
@@ -112,7 +112,7 @@ TEST(RecorderTest, LosesNoneUncounted) {
       const auto t = static_cast<size_t>(e.event.value / kEvents);
       ASSERT_EQ(e.tenant, "tenant " + std::to_string(t));
       ASSERT_EQ(e.event.end.time_since_epoch().count(), 2 * e.event.value);
-      ASSERT_GT(e.event.value, last[t]);  // each thread's own in order
+      ASSERT_GT(e.event.value, last[t]);  // each thread's events are in order
       last[t] = e.event.value;
       ++came;
     }
@@ -122,7 +122,7 @@ TEST(RecorderTest, LosesNoneUncounted) {
   recorder.Stop();
   take();
   EXPECT_EQ(came + lost, static_cast<uint64_t>(kThreads) * kEvents);
-  EXPECT_GE(came, 256u - kThreads);  // what the ring holds at the end, but for collisions
+  EXPECT_GE(came, 256u - kThreads);  // the ring's content at the end, except for collisions
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device time that comes from outside: when it ends, and when what is handed out is counted.
+// Device time that comes from outside: when work in flight ends, and when handed-out time is counted.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,9 +18,9 @@ class GivenTime final : public Supply {
     ended = report.ended;
     return {.open = open, .bounded = bounded, .ended = evicted};
   }
-  std::atomic<int> guesses{0}, predictions{0};  // reports of something in flight
+  std::atomic<int> guesses{0}, predictions{0};  // reports of work in flight
   std::atomic<bool> open{true}, bounded{true}, evicted{false};
-  // Of the last report.
+  // From the last report.
   std::atomic<int64_t> outstanding{0};
   std::atomic<Time> ended{};
 };
@@ -33,7 +33,7 @@ class SuppliedTimeTest : public EngineTest {
     options.supply = given;
     MakeEngine(options);
   }
-  // How many kernels that nobody knows are let through one after another.
+  // How many kernels of unknown cost are admitted in a row.
   int Unknown(const sched::TenantLimits& limits) {
     TenantOptions options;
     options.limits = limits;
@@ -73,10 +73,10 @@ TEST_F(SuppliedTimeTest, WhoWaitsWhenItEndsIsRefusedAndWhoComesLater) {
   Drop(t);
 }
 
-// Who gives the time waits for the end of what was hardly measured yet, and for nothing else.
+// The giver of the time waits for the real end only if the cost was hardly measured yet.
 TEST_F(SuppliedTimeTest, WhenWhatIsInFlightEndsIsNotSaidWhereItsCostIsAGuess) {
   Tenant t = Make({});
-  for (int i = 0; i < 2; ++i) {  // each by itself: what a kernel costs is settled by two of them
+  for (int i = 0; i < 2; ++i) {  // each launched by itself: two of them settle the cost of a kernel
     given->guesses = given->predictions = 0;
     ASSERT_EQ(Launch(t, Micros(500)), Verdict::kAdmitted);
     clock().SleepUntil(clock().Now() + Micros(100));
@@ -84,7 +84,7 @@ TEST_F(SuppliedTimeTest, WhenWhatIsInFlightEndsIsNotSaidWhereItsCostIsAGuess) {
     EXPECT_GT(given->guesses, 0);
     Synchronize(t);
   }
-  for (int i = 0; i < 20; ++i) {  // until it is known after any four of its like
+  for (int i = 0; i < 20; ++i) {  // until the cost is known after any four kernels like it
     ASSERT_EQ(Launch(t, Micros(500)), Verdict::kAdmitted);
     Synchronize(t);
   }
@@ -97,7 +97,7 @@ TEST_F(SuppliedTimeTest, WhenWhatIsInFlightEndsIsNotSaidWhereItsCostIsAGuess) {
   Drop(t);
 }
 
-// Closed before its kernel had ended, which nobody settles then.
+// The tenant is removed before its kernel ends, so nobody settles the kernel.
 TEST_F(SuppliedTimeTest, WhoIsGoneLeavesNoGuessBehind) {
   Tenant known = Make({});
   for (int i = 0; i < 20; ++i) {
@@ -119,7 +119,7 @@ TEST_F(SuppliedTimeTest, WhoIsGoneLeavesNoGuessBehind) {
   Drop(known);
 }
 
-// Elsewhere others wait for what it has in flight, and for its end: both are said at once.
+// Other processes wait for its work in flight and for the end of that: both are reported at once.
 TEST_F(SuppliedTimeTest, WhoNeedsNoGrantSaysWhatItHasBegunAndWhenThatWasOver) {
   given->bounded = false;
   Tenant t = Make({.limits = {.band = sched::Band::kHigh}});
@@ -133,8 +133,8 @@ TEST_F(SuppliedTimeTest, WhoNeedsNoGrantSaysWhatItHasBegunAndWhenThatWasOver) {
     const Time begin = clock().Now();
     ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
     EXPECT_GT(given->outstanding.load(), 0) << "nobody is told before it is launched";
-    // Nobody waits for it, and nothing follows: 30 us after the launch there is a marker behind it, and what was granted
-    // and not spent is given back.
+    // Nobody waits for the work, and no launch follows: 30 us after the launch a marker is recorded behind it, and
+    // the unspent part of the grant is given back.
     while (given->outstanding > 0 && clock().Now() < begin + Millis(1)) {
       clock().SleepUntil(clock().Now() + Micros(5));
     }
@@ -145,7 +145,7 @@ TEST_F(SuppliedTimeTest, WhoNeedsNoGrantSaysWhatItHasBegunAndWhenThatWasOver) {
   Drop(t);
 }
 
-// A cap that another process keeps for this one is passed by all that is let through before it is measured.
+// Work that is admitted before it is measured would exceed a cap that another process keeps for this tenant.
 TEST_F(SuppliedTimeTest, HighPriorityHasFewKernelsOfUnknownCostInFlightWhereTimeIsCounted) {
   sched::TenantLimits high;
   high.band = sched::Band::kHigh;
