@@ -180,7 +180,8 @@ TEST(DelayBudget, WhatIsMeasuredCounts) {
   EXPECT_EQ(budget.Left(AtMicros(0)), Micros(-10));
   budget.Ran(Nanos(0), -Millis(1));  // the delay was smaller than first reported
   EXPECT_EQ(budget.Left(AtMicros(0)), Micros(990));
-  budget.Ran(Nanos(0), -Millis(10));  // ending early gives no credit: only 1.15 ms of delay were left
+  budget.Ran(Nanos(0),
+             -Millis(10));  // ending early gives no credit: only 1.15 ms of delay were left
   EXPECT_EQ(budget.Left(AtMicros(0)), Millis(1));
   budget.Ran(Nanos(0), Micros(100));
   EXPECT_EQ(budget.Left(AtMicros(0)), Micros(900));
