@@ -252,11 +252,12 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
     group_predicted += GroupTime(c);
   }
   batch.ratio = group_predicted > 0 ? stream.group_ns / group_predicted : 1;
-  batch.learnable = stream.beside_opaque ? false
-                    : late               ? outlasted && group_predicted > 0
-                                         : stream.group_predicted_ns > kLearnable * group_predicted;
+  // Opaque work holds no SMs in the model, so what is seen of them says nothing of it.
   const bool opaque = std::any_of(stream.done.begin(), stream.done.end(),
                                   [](const Command& c) { return c.opaque; });
+  batch.learnable = stream.beside_opaque || opaque ? false
+                    : late                         ? outlasted && group_predicted > 0
+                           : stream.group_predicted_ns > kLearnable * group_predicted;
   if (end == End::kBefore && group_predicted > 0 && !stream.beside_opaque && !opaque &&
       now_ - stream.launched < kUnseen * batch.predicted_ns) {
     ChargeUnseen(stream, static_cast<double>(at.count()), batch);

@@ -452,6 +452,17 @@ TEST(Replay, OpaqueWorkHasWhatKnownWorkLeavesIt) {
 }
 
 // The lease's last kernel ran before the known one, which the model had run already.
+// Its SMs are nobody's in the model: that it ended before its marker does not say that it took nothing.
+TEST(Replay, OpaqueWorkTeachesNothingWhenItsMarkerFoundTheStreamIdle) {
+  Replay replay(100);
+  const auto graph = replay.AddStream(1, 0);
+  replay.Append(graph, Lease(100), Us(0));
+  replay.Boundary(graph);
+  const Replay::Batch batch = replay.Complete(graph, Us(60), Us(60), Replay::End::kBefore);
+  EXPECT_NEAR(batch.used_ns, 60'000, 1);
+  EXPECT_FALSE(batch.learnable) << batch.ratio;
+}
+
 TEST(Replay, TimeAfterItsMarkerIsOwedToTheOpaqueWork) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), lease = replay.AddStream(1, 0);
