@@ -99,7 +99,7 @@ const meter::GraphShape* Engine::Impl::GraphLaunched(TenantState& tenant, uint32
   ++known->launches;
   if (known->parts.empty()) return nullptr;
   // What has a cap is charged what it takes alone: it is not to pass it by being another one beside others.
-  if (known->studied) return tenant.options.limits.cap < 1 ? nullptr : &known->parts;
+  if (known->studied) return tenant.capped() ? nullptr : &known->parts;
   const uint32_t parts = costs.parts(entry);
   const bool fits = known->parts.size() == parts &&
                     !IsOpaqueGraph(parts, costs.footprint(entry), costs.cost_ns(entry));
@@ -109,7 +109,7 @@ const meter::GraphShape* Engine::Impl::GraphLaunched(TenantState& tenant, uint32
 void Engine::Impl::AskForStudy(TenantState& tenant, const meter::CostModel::Prediction& cost,
                                const Work& work, const std::vector<KernelInGraph>& kernels) {
   if (studying.load() || !cost.known || !cost.settled || work.parts == 1 ||
-      arbiter.tenants() <= 1 || tenant.options.limits.cap < 1 || FillDevice(kernels)) {
+      arbiter.tenants() <= 1 || tenant.capped() || FillDevice(kernels)) {
     return;
   }
   const uint32_t base = tenant.costs->base(cost.entry);

@@ -664,5 +664,18 @@ TEST_F(OverlapTest, AGraphOfATenantWithACapIsChargedWhatItTakesAlone) {
   Drop(b);
 }
 
+// The cap may also be the parent's, and may be set after a study.
+TEST_F(OverlapTest, AGraphOfATenantWhoseParentHasACapIsChargedWhatItTakesAlone) {
+  Tenant parent = Make({});
+  Tenant a = Make({}, &parent), b = Make({});
+  Play(a, b, 1500);
+  parent.gate->Update({.limits = {.cap = 0.99}});
+  Play(a, b, 500);
+  EXPECT_NEAR(Charged(a, b), 1, 0.05);
+  Drop(a);
+  Drop(b);
+  Drop(parent);
+}
+
 }  // namespace
 }  // namespace gpushare::gate

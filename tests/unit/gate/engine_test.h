@@ -72,9 +72,9 @@ class EngineTest : public ::testing::Test {
     driver::Stream handle = nullptr;
     StreamGate* stream = nullptr;
   };
-  Tenant Make(const TenantOptions& options) {
+  Tenant Make(const TenantOptions& options, const Tenant* parent = nullptr) {
     Tenant t;
-    t.gate = *engine_->AddTenant("t", options);
+    t.gate = *engine_->AddTenant("t", options, nullptr, parent != nullptr ? parent->gate : nullptr);
     EXPECT_EQ(driver_->CreateStream(&t.handle, 0), Result::kSuccess);
     t.stream = *t.gate->AddStream(t.handle);
     return t;

@@ -16,11 +16,7 @@ constexpr auto kUp = CopyDirection::kHostToDevice, kDown = CopyDirection::kDevic
 class FamilyTest : public EngineTest {
  protected:
   Tenant MakeChild(const Tenant& parent, const TenantOptions& options) {
-    Tenant t;
-    t.gate = *engine_->AddTenant("child", options, nullptr, parent.gate);
-    EXPECT_EQ(driver_->CreateStream(&t.handle, 0), Result::kSuccess);
-    t.stream = *t.gate->AddStream(t.handle);
-    return t;
+    return Make(options, &parent);
   }
   // Copies pieces of `size` until `end`, each as soon as the previous one has begun. Adds the bytes to `sum`.
   std::unique_ptr<base::ClockThread> StartCopying(const Tenant& t, uint64_t size, Time end,
