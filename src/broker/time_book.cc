@@ -342,9 +342,11 @@ void TimeBook::ReadBypass(Member& member, Time now) {
     member.phase = arbiter_.Charge(tenant.id, Nanos(more), now);
     member.charged_ns += more;
   }
-  // It says itself when that was done: others are let in so much earlier. It can be no earlier than what was seen last.
-  const Time ended = std::clamp(Time(Nanos(usage.time_ended_ns.load(kRelaxed))),
-                                std::min(member.looked_at, now), now);
+  // It says itself when that was done: others are let in so much earlier. It can be no earlier than what was seen last. A page
+  // of before does not say it.
+  const int64_t said = usage.time_ended_ns.load(kRelaxed);
+  const Time ended =
+      said == 0 ? now : std::clamp(Time(Nanos(said)), std::min(member.looked_at, now), now);
   if (used > 0) bypassed_until_ = std::max(bypassed_until_, ended);
   Settle(member, used, now, ended);
   KeepCharged(member, in_flight, now);
