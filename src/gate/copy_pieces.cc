@@ -23,6 +23,20 @@ constexpr Nanos kLookEvery = Micros(20);
 // While others' copies go on one's own may only be slow: the link is shared by many. So many times as long it is waited for.
 constexpr int kPatience = 10;
 
+// How many times the weight of `other` that of `own` is. Siblings divide what their parent has by weights of their own, and
+// towards everybody else each has its parent's; as one of them a parent has the weight 1.
+double WeightBeside(const TenantState& own, const TenantState& other) {
+  const auto family = [](const TenantState& tenant) {
+    return tenant.parent != nullptr ? tenant.parent : &tenant;
+  };
+  const bool siblings = family(other) == family(own);
+  const auto weight = [&](const TenantState& tenant) {
+    if (siblings && tenant.parent == nullptr) return 1.0;
+    return (siblings ? &tenant : family(tenant))->options.limits.weight;
+  };
+  return weight(own) / weight(other);
+}
+
 // That a thread waits for room: what has unwound it no longer does, and nobody who removes the tenant waits for it.
 class CopyWait {
  public:
@@ -59,19 +73,17 @@ uint64_t Gate::CopyPiece(uint64_t bytes) const {
   const uint64_t below = supply != nullptr && supply->OthersGoFirst() ? kLargestPiece : 0;
   if (engine.registered.load(std::memory_order_relaxed) < 2) return below;
   const Section section(engine);
-  const sched::TenantLimits& own = tenant.options.limits;
+  const sched::Band band = tenant.options.limits.band;
   bool others = false;
-  double most = 0;
+  double part = 1;
   for (const auto& other : engine.tenants) {
     if (other == nullptr || other.get() == &tenant) continue;
-    const sched::TenantLimits& limits = other->options.limits;
-    others |= limits.band <= own.band;
-    if (limits.band == own.band) most = std::max(most, limits.weight);
+    others |= other->options.limits.band <= band;
+    if (other->options.limits.band == band) part = std::min(part, WeightBeside(tenant, *other));
   }
   if (!others) return below;
-  if (most <= own.weight) return kLargestPiece;
-  const double part = static_cast<double>(kLargestPiece) * own.weight / most;
-  return std::max(kLeastPiece, static_cast<uint64_t>(part) / kPieceStep * kPieceStep);
+  const auto piece = static_cast<uint64_t>(part * static_cast<double>(kLargestPiece));
+  return std::max(kLeastPiece, piece / kPieceStep * kPieceStep);
 }
 
 bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece) {

@@ -119,6 +119,27 @@ TEST_F(FamilyTest, ARefusedCopyGivesASiblingItsTurn) {
   for (Tenant* each : {&a, &b, &parent}) Drop(*each);
 }
 
+TEST_F(FamilyTest, ChildrensWeightsAreTheirSiblingsAffairWhereCopiesGoInPieces) {
+  const auto weighs = [](double weight) { return TenantOptions{.limits = {.weight = weight}}; };
+  Tenant parent = Make(weighs(2)), light = MakeChild(parent, weighs(5)),
+         heavy = MakeChild(parent, weighs(10)), other = Make(weighs(1));
+  const auto first_piece = [&](const Tenant& t) {
+    uint64_t first = 0;
+    const auto put = [&](uint64_t, uint64_t count) {
+      if (first == 0) first = count;
+      return true;
+    };
+    const Copied copied = t.gate->Copy(*t.stream, {.direction = kUp, .parts = 32 << 20}, put);
+    EXPECT_EQ(copied.parts, uint64_t{32} << 20);
+    return first >> 10;
+  };
+  EXPECT_EQ(first_piece(other), 2048u);  // half of what the family weighs, not a tenth
+  EXPECT_EQ(first_piece(heavy), 4096u);
+  EXPECT_EQ(first_piece(light), 2048u);
+  EXPECT_EQ(first_piece(parent), 512u);  // the least; a tenth
+  for (Tenant* each : {&other, &heavy, &light, &parent}) Drop(*each);
+}
+
 TEST_F(FamilyTest, TheParentsCapBoundsWhatItsChildrenRun) {
   TenantOptions capped;
   capped.limits.cap = 0.3;
