@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a launch through the gate: by credit in hand, else by asking for a grant.
+// The path of a launch through the gate: by credit in hand, else by asking for a grant.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -10,9 +10,9 @@
 namespace gpushare::gate {
 namespace {
 
-// A long graph is measured with the device to itself until its cost is settled, and every so often after: as often as that
-// much of its stream's graphs was launched, and not more often than each 37th: a prime, so that of several that are launched
-// in turns each comes to be that one.
+// A long graph is measured with the device to itself until its cost is settled, and once in a while after that: each time the
+// stream has launched graphs of a total cost of kCalibrateAfterNs, and at most every 37th graph. 37 is a prime, so among
+// several graphs that are launched in turns, each gets measured.
 constexpr uint64_t kMostPerGraphNs = kCalibrateAfterNs / 37;
 
 constexpr uint32_t kFewKernels = 16;
@@ -40,7 +40,7 @@ Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
   return {&stream, launch, Verdict::kAdmitted, false, false};
 }
 
-// Graphs, and kernels whose cost is not at its first place in the table, or not settled, or more than there is credit.
+// For graphs, and for kernels whose cost is not in its first place in the table, is not settled, or exceeds the credit.
 Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadline) {
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   const meter::CostModel::Prediction cost =
@@ -54,7 +54,7 @@ Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadlin
         cost.entry, std::max(uint64_t{1}, static_cast<uint64_t>(cost.cost_ns))};
     Pocket* pocket = state_->purse.holder();
     if (pocket != nullptr && !pocket->IsOf(ThisThread())) {
-      // Another thread launched alone until now.
+      // Another thread has been the only one to launch until now.
       const Section section(state_->engine);
       state_->purse.Share();
       pocket = nullptr;
@@ -71,7 +71,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
-  // One prediction for the whole wait: the grant is asked for and spent by the same figure.
+  // One prediction serves the whole wait, so the grant is asked for and spent by the same figure.
   const meter::CostModel::Prediction cost =
       tenant.costs->Predict(work.key, context, work.footprint, work.like, work.parts);
   const bool exclusive = engine.WantsDevice(stream, work, cost, calibrates);
@@ -88,11 +88,11 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
                                 .footprint = work.footprint,
                                 .began = engine.clock.Now()};
 
-  // What the spent grant launched gets its marker here, where the host stops anyway.
+  // The launches of the spent grant get their marker here, where the host stops anyway.
   engine.CloseOpen(tenant, nullptr);
 
-  // By now what it is made of may have been measured by itself. Of many kernels that takes as long as a launch, and they come
-  // by here at each grant.
+  // By now the kernels of the graph may have been measured by themselves. With many kernels this look-up takes as long as a
+  // launch, and such graphs come by here at each grant, so it is not always done.
   const bool graph = work.kind == Work::Kind::kGraph;
   const bool looks = graph && work.kernels != nullptr && cost.known &&
                      (!cost.settled || calibrates || work.parts <= kFewKernels);
@@ -100,12 +100,13 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   std::vector<KernelInGraph> kernels;
   try {
     if (looks) kernels = work.kernels->Find(work.executable);
-    // One that is charged what it takes alone is so because nobody is to pass a cap by what its kernels took by themselves.
+    // An opaque graph is charged its cost alone. Its kernels' own lengths are not used, so that they cannot serve to exceed a
+    // cap.
     if (looks && !IsOpaqueGraph(work.parts, work.footprint, cost.cost_ns)) {
       lengths = PartsOf(*tenant.costs, kernels, cost.cost_ns);
     }
   } catch (const std::bad_alloc&) {
-    // They count as equally long.
+    // Without lengths, all kernels count as equally long.
   }
 
   Marker start;
@@ -114,7 +115,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   const Verdict verdict = engine.WaitForGrant(tenant, request, [&](uint32_t number, Time now) {
     engine.mu.AssertHeld();
     launch = number;
-    // Lengths that do not add up this time leave those from before in place.
+    // If the lengths do not add up this time, those from before stay in place.
     if (!lengths.empty()) {
       engine.KeepLengths(tenant, cost.entry, work.footprint, lengths);
     } else if (graph) {
@@ -127,21 +128,21 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
     if (stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking) {
       start = engine.NewMarker(stream);
     }
-    // What was hardly measured yet is measured in a batch of its own.
-    // So is what took as long as was predicted for all that anybody knows: the next one comes this way too.
+    // A command that was hardly measured yet gets a batch of its own. So does one that makes up for commands that were settled
+    // as predicted without a marker. Taking back the credit makes the next command come this way too.
     marked = stream.to_mark > 0;
     if (marked) --stream.to_mark;
     if (!cost.settled || marked) engine.TakeCredit(tenant, now);
     if (!cost.known || !cost.settled) engine.SetUnsure(stream, now);
-    ++stream.entering;  // last: where there is no memory for the marker, it does not enter
+    ++stream.entering;  // last: without memory for the marker, the launch does not enter
   });
   if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false, false};
   if (start.stream != nullptr) engine.MarkStart(start);
-  // Written last: until then the replay does not look at this launch, nor at those behind it.
+  // The record is written last: until it is there, the replay reads neither this launch nor those behind it.
   tenant.ring->Put(
       {launch, stream.index, cost.entry, !cost.known, graph, /*refused=*/false, exclusive});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
-  // What passed at the bound of holds is measured by itself.
+  // A command that was let through at the bound of holds is measured by itself.
   return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known || passed || marked};
 }
 
@@ -160,7 +161,7 @@ void Gate::Refused(StreamGate& stream, uint32_t launch) {
   stream.tenant->gate->CompleteSlow({&stream, launch}, /*submitted=*/false);
 }
 
-// The driver has it, or has refused it.
+// The driver has taken or refused the launch.
 void Gate::Entered(const Admission& admission) {
   if (!admission.timed) return;
   const Section section(state_->engine);
@@ -174,12 +175,12 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
     state_->page.timed_ns.store(now.time_since_epoch().count(), std::memory_order_relaxed);
     state_->page.timed_launch.store(admission.launch, std::memory_order_release);
     Entered(admission);
-    // Others wait for the end of this one, or it may never end: its marker is not left to the next call.
+    // Others wait for the end of this command, or it may never end, so its marker is not left to the next call.
     if (admission.close) engine.CloseOpen(*state_, nullptr);
     return;
   }
   Entered(admission);
-  // The driver refused: nothing runs. If the books have not seen the launch, they will see that; else a
+  // The driver refused, so nothing runs. If the books have not read the launch yet, its record will tell them. Else a
   // marker will show that it took no time.
   bool seen = false;
   {
@@ -198,8 +199,8 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
   if (seen) engine.CloseOpen(*state_, admission.stream);
 }
 
-// Cooperative launches need the device drained. The kernels of a long graph alternate with those of others
-// in an order that no marker shows, so its cost is learnt while it is alone, and taken for true otherwise.
+// Whether the work needs the device to itself. Cooperative launches need it drained. The kernels of a long graph alternate
+// with those of others in an order that no marker shows, so its cost is learnt while it is alone, and assumed otherwise.
 bool Engine::Impl::WantsDevice(StreamGate& stream, const Work& work,
                                const meter::CostModel::Prediction& cost, bool calibrates) {
   if (work.kind == Work::Kind::kCooperative) return true;
@@ -209,7 +210,7 @@ bool Engine::Impl::WantsDevice(StreamGate& stream, const Work& work,
   if (calibrates) return true;
   // Nothing can be measured beside a lease or a graph.
   const meter::Replay::OpaqueWork opaque = replay.FindOpaque(stream.tenant->id);
-  return opaque.others && !opaque.own;  // with a lease of its own it would wait for itself
+  return opaque.others && !opaque.own;  // beside its own lease, the tenant would wait for itself
 }
 
 // ---- Waiting for the device ----
@@ -245,12 +246,12 @@ void Gate::MarkBehindStall(StreamGate* stream, bool waits_for_host) {
     const Time now = engine.clock.Now();
     const Section section(engine);
     engine.SyncLaunches(*state_, now);
-    // Another thread launches on the stream at the same time: what is before what, nobody knows.
+    // If another thread launches on the stream at the same time, the order of the two is unknown.
     if (!stream->live || stream->leaving || stream->unmarked > 0 || stream->marking) return;
     try {
       end = engine.NewMarker(*stream);
     } catch (const std::bad_alloc&) {
-      return;  // the driver has the wait already; what comes behind it may be charged for it
+      return;  // the wait is submitted already; work behind it may be charged for it
     }
     end.behind_stall = true;
     end.waits_for_host = waits_for_host;

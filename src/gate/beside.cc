@@ -8,20 +8,20 @@
 namespace gpushare::gate {
 namespace {
 
-// A command that delays others by more than this part of its own length is not worth it; the less is left of what they may
-// be delayed by, the less: so that goes to those who cost the least of it.
+// A command may delay the high band by at most this part of its own length, times how full the delay budget is. As the budget
+// shrinks, it goes to the commands that cost the least delay.
 constexpr double kWorth = 0.3;
-// Between a grant to a thread that does not sleep and what it launches.
+// Time from a grant to a thread that does not sleep until its launch.
 constexpr double kToLaunchNs = 4'000;
-// So much earlier or later it may come, or those whom it is beside.
+// The command, or those that it runs beside, may come this much earlier or later than predicted.
 constexpr double kUnsureNs = 6'000;
-// It is launched so long before it is to begin at most: what is behind that is better known then.
+// The command is launched at most this long before it is to begin, since more is known about what follows then.
 constexpr double kAheadNs = 20'000;
-// Of each stream so many commands are looked at, and so many ends of them for a better moment.
+// How many commands of each stream are looked at, and how many of their ends are tried as a better moment.
 constexpr size_t kMostCommands = 64, kMostEnds = 8;
-// Who is refused is looked at again so soon, whatever was foreseen: meanwhile more may have been launched.
+// A refused request is looked at again after this time whatever was foreseen, since more may have been launched meanwhile.
 constexpr Nanos kLookAgain = Micros(100);
-// A marker is seen so soon after the end of what it closes, at the latest.
+// A marker is seen at most this long after the end of the work that it closes.
 constexpr Nanos kSeenIn = Micros(200);
 
 }  // namespace
@@ -46,8 +46,8 @@ bool Engine::Impl::LooksAhead::Admits(sched::TenantId id, Time now, Time* again)
   engine_.mu.AssertHeld();
   const TenantState& tenant = *engine_.tenants[id];
   if (tenant.waiting.empty() || tenant.waiting.front()->stream == nullptr) return false;
-  // The reconciler looks at each marker, and whoever launches at each grant: as long as nothing was seen to end, the answer
-  // is the same until then.
+  // The reconciler asks at each marker, and launching threads ask at each grant. While nothing has been seen to end, the
+  // answer stays the same until `last.again`.
   const GrantRequest& request = *tenant.waiting.front();
   Look& last = engine_.last_look;
   if (last.began == request.began && last.tenant == id && last.seen == engine_.replay.now() &&
@@ -62,12 +62,12 @@ bool Engine::Impl::LooksAhead::Admits(sched::TenantId id, Time now, Time* again)
     *again = last.again;
     return admits;
   } catch (const std::bad_alloc&) {
-    return false;  // it waits, as without a look ahead
+    return false;  // it waits as if there were no delay budget
   }
 }
 
-// The greatest delay of those it would be if it, or they, were somewhat earlier or later: a moment between two of their
-// commands is a microsecond, and a wide one that meets it gets all SMs.
+// The greatest delay if the command, or those that it runs beside, come somewhat earlier or later. Between two commands of the
+// high band there is a microsecond in which a wide kernel would get all SMs.
 meter::Outlook::Delay Engine::Impl::LooksAhead::Worst(meter::Outlook& outlook,
                                                       meter::Outlook::Command command,
                                                       double most) {
@@ -111,7 +111,7 @@ bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time
       .length = static_cast<double>(request.length_ns),
       .groups = std::max(1, static_cast<int>(std::lround(footprint * engine_.options.sm_count)))};
   const double most = std::min(kWorth * fill * command.length, static_cast<double>(left.count()));
-  // Whoever sleeps by then has to be woken first.
+  // A thread that sleeps by then has to be woken first.
   const auto to_launch = [&](Time when) {
     engine_.mu.AssertHeld();
     const bool sleeps = when - request.began > engine_.options.spin;
@@ -134,7 +134,8 @@ bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time
     for (TenantState* tenant : kept) tenant->delay_budget.Reserve(by, until, now);
     return true;
   }
-  // As near to an end as it may come without meeting the moment before that, however unsure the times are.
+  // Looks for a begin as near behind an end as possible, but such that the command cannot come before that end, given how
+  // unsure the times are.
   for (const double end : outlook.KeptEnds(launched, kMostEnds)) {
     const double at = end + kUnsureNs;
     command.not_before = at;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be launched beside the high band's commands in flight: the arbiter asks, the books of these answer.
+// Decides what may be launched beside the high band's commands in flight, from the books of those commands.
 #ifndef GPUSHARE_GATE_BESIDE_H_
 #define GPUSHARE_GATE_BESIDE_H_
 
@@ -10,11 +10,11 @@
 
 namespace gpushare::gate {
 
-// Of one Run() of the arbiter, under the engine's lock.
+// Used for one Run() of the arbiter, under the engine's lock.
 class Engine::Impl::LooksAhead final : public sched::Beside {
  public:
   explicit LooksAhead(Impl& engine) : engine_(engine) {}
-  // Brings the books up to date. False: there is nothing to be asked.
+  // Brings the books up to date. False: nothing may run beside the high band now, so there is nothing to ask.
   bool Prepare(Time now);
   bool Admits(sched::TenantId id, Time now, Time* again) override;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies: a token bucket a direction, apart from the arbiter; and what comes from outside, for all tenants together.
+// Copies: one token bucket per direction, apart from the arbiter, and the supply from outside for all tenants together.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -10,10 +10,10 @@
 namespace gpushare::gate {
 namespace {
 
-// A hundredth of a second may be saved up; a copy larger than that leaves a debt behind.
+// Up to a hundredth of a second's bytes are saved up; a larger copy leaves a debt.
 constexpr double kSavedUp = 0.01;
-constexpr double kLongestWait = 3600e9;  // ns: what a slow limit and a huge copy come to is no Time
-// No copy is larger, whatever its caller asks the driver for; sums of such do not overflow.
+constexpr double kLongestWait = 3600e9;  // ns; a slow limit and a huge copy would overflow Time
+// Copies count as at most this large, whatever the caller asks the driver for, so that sums do not overflow.
 constexpr uint64_t kLargestCopy = uint64_t{1} << 48;
 
 double SecondsBetween(Time from, Time to) {
@@ -78,7 +78,7 @@ Engine::Impl::CopyLook Engine::Impl::LookAtCopy(CopyAsked& copy, Time now) {
     const bool first = family.family_lines[d].First() == &copy.in_family;
     if (!first || !shared.open()) {
       LeaveCopyLine(copy);
-      // Those behind are woken when they come first.
+      // The others are woken when they become first.
       return {.look_by = first ? shared.OpenAt(now) : kNever};
     }
   }
@@ -152,7 +152,7 @@ Verdict Gate::PassCopy(CopyDirection direction, uint64_t bytes, Time deadline, N
   Time now = engine.clock.Now();
   const Time began = now;
   const Time passes_at = longest_hold == kNoBound ? kNever : After(began, longest_hold);
-  std::optional<base::InterruptWatch> interrupt;  // once it waits
+  std::optional<base::InterruptWatch> interrupt;  // made when it begins to wait
   for (bool waited = false;; waited = true) {
     uint32_t seen = 0;
     Time until = deadline;
@@ -194,7 +194,7 @@ Verdict Gate::PassCopy(CopyDirection direction, uint64_t bytes, Time deadline, N
     now = engine.clock.Now();
     if (now < interrupt->next()) continue;
     {
-      // What is asked may copy, too: it must not come behind who asks.
+      // The program may copy while it is asked; that copy must not wait behind this one.
       const Section section(engine);
       engine.LeaveCopyLines(copy);
     }
@@ -214,7 +214,7 @@ void Gate::CopyRefused(CopyDirection direction, uint64_t bytes) {
   family.copies[d].Advance(now);
   engine.ChargeCopy(tenant, direction, -Signed(bytes));
   tenant.stats.copy_bytes[d] -= std::min(bytes, tenant.stats.copy_bytes[d]);
-  // Who waits for the debt of it.
+  // Wakes those that wait because of its debt.
   engine.Wake(tenant);
   if (const CopyLine::Waiter* const first = family.family_lines[d].First()) {
     engine.Wake(*first->tenant);

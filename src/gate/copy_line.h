@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose copy begins next, of those of an engine that wait for bytes which its tenants have in common.
+// Decides whose copy begins next among copies that wait for a byte budget shared by tenants of an engine.
 //
-// Each of those that always have something to copy gets the same number of bytes: next comes who has had least since
-// it was there. Who comes back from a pause begins where the others are, and saves nothing up. Copies of one tenant go
-// in the order in which they came.
+// Tenants that always have something to copy get equal numbers of bytes: the next copy is of the tenant that has had the
+// fewest bytes. A tenant that comes back from a pause starts level with the others, so it saves nothing up. Copies of one
+// tenant go in the order in which they came.
 //
-//   line.Join(&waiter);                                // any number of times: its place is that of the first
+//   line.Join(&waiter);                                // may be repeated; the first call decides the place
 //   if (line.First() == &waiter && ...) { line.Leave(&waiter); line.Served(turn, bytes); }
 //
 // Pure: no I/O, no locks.
@@ -22,7 +22,7 @@ struct TenantState;
 
 class CopyLine {
  public:
-  // A tenant's.
+  // How much a tenant has been served.
   struct Turn {
     double had = 0;  // bytes
   };
@@ -38,29 +38,29 @@ class CopyLine {
     waiter->turn->had = std::max(waiter->turn->had, reached_);
     waiting_.push_back(waiter);
   }
-  // Whether it was there.
+  // Returns whether it was in the line.
   bool Leave(Waiter* waiter) {
     if (!waiter->waits) return false;
     waiter->waits = false;
     std::erase(waiting_, waiter);
     return true;
   }
-  // Null: nobody waits.
+  // Null if nobody waits.
   Waiter* First() const {
     const auto first = std::min_element(
         waiting_.begin(), waiting_.end(),
         [](const Waiter* a, const Waiter* b) { return a->turn->had < b->turn->had; });
     return first == waiting_.end() ? nullptr : *first;
   }
-  // Less than 0: what it was served is given back.
+  // Counts `bytes` as served. A negative number returns bytes that were not used.
   void Served(Turn& turn, double bytes) {
     if (bytes > 0) reached_ = std::max(reached_, turn.had);
     turn.had += bytes;
   }
 
  private:
-  std::vector<Waiter*> waiting_;  // as they came
-  double reached_ = 0;            // what who was served last had had before
+  std::vector<Waiter*> waiting_;  // in order of arrival
+  double reached_ = 0;            // the greatest `had` at which service began
 };
 
 }  // namespace gpushare::gate

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large copies beside other tenants. A device copies what it was given in the order in which it was given it, so a tenant
-// gives it little at a time: pieces, and the next only when one of its own before is done. Whoever else copies stands behind two pieces
-// of each other tenant at most, and behind what is not counted: copies of less than kLeastSharedCopy, batches, what graphs copy, the
-// piece of each thread that waits for it, and whatever cannot be divided. Those that always copy have the link by the sizes of their
-// pieces, which go by weight. Nobody waits for another tenant here: only for itself, and not for long where its own stream does not go on.
+// Large copies beside other tenants. A device executes copies in the order of submission, so a tenant submits little at a time:
+// it divides a copy into pieces, and submits the next piece only when one of its own earlier pieces is done. So a copy waits
+// behind at most two pieces of each other tenant, and behind what is not counted: copies of less than kLeastSharedCopy,
+// batches, copies of graphs, the piece of each thread that waits for its copy, and copies that cannot be divided. Tenants that
+// always copy share the link in proportion to the sizes of their pieces, which follow their weights. A tenant waits here only
+// for its own pieces, never for another tenant, and not for long if its own stream makes no progress.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -15,12 +16,13 @@
 namespace gpushare::gate {
 namespace {
 
-// Two of the largest are 8 MiB; pieces of less would cost the link some percent, and their markers the host.
+// Two of the largest pieces are 8 MiB. Smaller pieces would cost some percent of the link, and host time for their markers.
 constexpr uint64_t kLargestPiece = uint64_t{4} << 20, kLeastPiece = uint64_t{512} << 10;
 constexpr uint64_t kPieceStep = uint64_t{64} << 10;
 constexpr uint64_t kPiecesInFlight = 2;
 constexpr Nanos kLookEvery = Micros(20);
-// While others' copies go on one's own may only be slow: the link is shared by many. So many times as long it is waited for.
+// While copies of other tenants make progress, the tenant's own piece may just be slow, since many share the link. Then it is
+// waited for this many times as long.
 constexpr int kPatience = 10;
 
 // How many times the weight of `other` that of `own` is. Siblings divide what their parent has by weights of their own, and
@@ -49,7 +51,7 @@ class CopyWait {
   CopyWait(const CopyWait&) = delete;
   CopyWait& operator=(const CopyWait&) = delete;
 
-  // Both under the engine's lock. After the end the tenant may be gone.
+  // Both are called under the engine's lock. After End() the tenant may be gone.
   void Begin() {
     ++tenant_.copies_waiting;
     counted_ = true;
@@ -94,7 +96,7 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
   Time now = engine.clock.Now();
   const Time began = now;
   const Nanos hold = engine.options.deadlock_hold;
-  Time since = now;  // the tenant's own went on
+  Time since = now;  // when the tenant's own pieces last made progress
   CopyWait wait(tenant);
   for (;;) {
     CopyFlight::Piece oldest;
@@ -105,7 +107,7 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
       const Section section(engine);
       wait.End();
       const bool room = flight.pieces.empty() || flight.bytes + bytes <= kPiecesInFlight * piece;
-      // What stands behind something that this thread has yet to do would never be done.
+      // Pieces that wait for something that this thread has yet to do would never be done, so the wait is bounded.
       const Time goes_on = std::max(since, engine.copies_went_on[d]);
       const bool still = now >= After(goes_on, hold) || now >= After(since, kPatience * hold);
       const bool stuck = !room && still;
@@ -130,7 +132,7 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
       result = engine.driver.QueryEvent(oldest.event);
     }
     asking.reset();
-    if (result == driver::Result::kNotReady && passed) {  // it has been waited for already
+    if (result == driver::Result::kNotReady && passed) {  // it was waited for in vain before
       const Section section(engine);
       wait.End();
       return false;
@@ -147,7 +149,7 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
     if (flight.pieces.empty() || flight.pieces.front().id != oldest.id) continue;
     flight.bytes -= oldest.bytes;
     flight.pieces.pop_front();
-    // One of which the driver knows nothing died with its context.
+    // With another result the event died with its context.
     if (result == driver::Result::kSuccess) oldest.events->Give(oldest.event);
   }
 }
@@ -163,12 +165,12 @@ void Gate::CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream
     if (!there.ok() || stream.events->Take(&event) != driver::Result::kSuccess) return;
     const driver::Result recorded = engine.driver.RecordEvent(event, stream.handle);
     if (recorded != driver::Result::kSuccess) {
-      // One that died with its context is not worth keeping.
+      // An event that died with its context cannot be used again.
       if (recorded != driver::Result::kInvalidHandle) stream.events->Give(event);
       return;
     }
   } catch (const std::bad_alloc&) {
-    return;  // it is not waited for
+    return;  // the piece is not counted as in flight
   }
   const Section section(engine);
   CopyFlight& flight = tenant.copy_flights[static_cast<size_t>(direction)];
@@ -179,7 +181,7 @@ void Gate::CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream
       return;
     }
   } catch (const std::bad_alloc&) {
-    // The same.
+    // The piece is not counted as in flight.
   }
   stream.events->Give(event);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes to and from the host that come from outside: other processes copy by the same limit.
+// A budget of bytes to and from the host that comes from outside, because other processes share the same copy limit.
 #ifndef GPUSHARE_GATE_COPY_SUPPLY_H_
 #define GPUSHARE_GATE_COPY_SUPPLY_H_
 
@@ -15,29 +15,28 @@ enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost };
 enum class CopyState : uint8_t {
   kUnlimited,
   kOpen,
-  kUsedUp,     // nothing is left, or less: a debt
-  kSuspended,  // nor may one that has no limit
+  kUsedUp,     // nothing is left, or there is a debt
+  kSuspended,  // no copy may begin, even without a limit
 };
 
-// All gates of an engine share what has come, and a debt is everybody's: it outlives the gate that made it, and the
-// engine.
+// All gates of an engine share this budget and its debt. The debt outlives the gate that made it, and the engine.
 class CopySupply {
  public:
   virtual ~CopySupply() = default;
 
   // Whether there is a limit at all.
   virtual bool LimitsCopies(CopyDirection direction) const = 0;
-  // Whether somebody of a higher priority is on the GPU, in another process.
+  // Whether another process of a higher priority uses the GPU.
   virtual bool OthersGoFirst() const { return false; }
-  // Those below under the engine's lock: they take no lock that is held across a call of the engine, do not wait, and
-  // do not call back.
+  // The functions below are called under the engine's lock. They must not take a lock that is held across a call of the
+  // engine, must not wait, and must not call back.
   virtual CopyState Copies(CopyDirection direction, Time now) = 0;
-  // So many bytes cross, however few were left; less than 0: they did not after all.
+  // `bytes` are copied, however few were left. A negative number takes back bytes that were not copied after all.
   virtual void ChargeCopy(CopyDirection direction, int64_t bytes) = 0;
-  // Somebody waits until there is something again. When to look, at the latest; the engine hears of it before
-  // (Engine::Supplied).
+  // A copy waits until there is budget again. Returns when to look again at the latest; Engine::Supplied() may tell the
+  // engine earlier.
   virtual Time AwaitCopies(CopyDirection direction, Time now) = 0;
-  // And nobody any more.
+  // No copy waits any more.
   virtual void NobodyAwaitsCopies(CopyDirection direction) = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a context. What is over by then is measured, by markers that are read before they are gone. What is not
-// over has its time until the driver has ended it: whether that waits for it or cuts it off, it runs no longer.
+// The end of a context. Work that is over by then is measured, from markers that are read before they are gone. Other work is
+// charged until the driver's call has returned: whether the driver waits for the work or cuts it off, it runs no longer.
 #include <algorithm>
 #include <utility>
 
@@ -56,11 +56,12 @@ void Engine::Impl::ContextEnds(driver::Context ending) {
     pool->Abandon();
     context_ends = context_ends || own;
   }
-  // Who copies may be asking for one just now; who begins to finds none. Of other contexts' nobody need wait.
+  // A copying thread may be querying an event of this pool right now; threads that begin to copy find none of them. Events of
+  // other contexts need no wait.
   while (pool->asked()) {
     clock.SleepUntil(clock.Now() + Micros(20));
   }
-  // The reconciler may be asking for an event of it just now.
+  // The reconciler may be querying an event of this pool right now.
   if (in_flight || own) AwaitLook();
 }
 
@@ -81,7 +82,7 @@ void Engine::Impl::ContextEnded(driver::Context ended) {
     for_each([&](StreamGate&) { any = true; });
   }
   if (!any) return;
-  AwaitLook();  // what others had in flight meanwhile is theirs
+  AwaitLook();  // so that device time of other streams is settled as theirs first
   const Time now = clock.Now();
   const Section section(*this);
   for_each([&](StreamGate& stream) {
@@ -94,10 +95,10 @@ void Engine::Impl::ContextEnded(driver::Context ended) {
 void Engine::Impl::SettleEnded(StreamGate& stream, Time now) {
   TenantState& tenant = *stream.tenant;
   stream.ended = false;
-  if (stream.markers.empty()) return;  // the reconciler had seen it complete
-  // To the replay the oldest batch has run until now; behind it the others have not begun.
+  if (stream.markers.empty()) return;  // the reconciler has seen all of them complete
+  // In the replay the oldest batch has run until now, and those behind it have not begun.
   Nanos used(static_cast<int64_t>(replay.UsedSoFar(stream.replay, DeviceTime(now))));
-  // One that has not been seen to begin may have while the driver ended it, unless it waits for somebody.
+  // A batch that was not seen to begin may have begun while the driver ended the context, unless it waits for the host.
   const Marker& first = stream.markers.front();
   if (first.commands == 0) used = first.waits_for_host ? Nanos(0) : now - stream.ends_since;
   for (const Marker& marker : stream.markers) {
@@ -112,7 +113,7 @@ void Engine::Impl::SettleEnded(StreamGate& stream, Time now) {
     tenant.stats.measured += measured - Nanos(marker.accrued_ns);
     if (marker.passed) PassedDone(tenant, measured, now);
   }
-  // Of a stream that was not removed the handle is another's soon, or nobody's.
+  // The stream may not have been removed, but its handle is invalid now and may soon mean another stream.
   for (; !stream.markers.empty(); stream.markers.pop_front()) {
     replay.Complete(stream.replay, DeviceTime(now), DeviceTime(now), meter::Replay::End::kUnknown);
   }

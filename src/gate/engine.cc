@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
                                                        const EngineOptions& options) {
   auto impl = std::make_unique<Impl>(driver, context, options);
   base::
-      HasProcessBarrier();  // to be asked first takes the kernel milliseconds, and later the lock is held (purse.h)
+      HasProcessBarrier();  // the first call takes milliseconds; later ones hold the lock (purse.h)
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.PushContext(context), "cuCtxPushCurrent"));
   absl::StatusOr<std::unique_ptr<meter::TimeLine>> time_line =
       meter::TimeLine::Create(driver, impl->events);
@@ -68,7 +68,7 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   tenant->gate.reset(new Gate(tenant.get()));
   Gate* const gate = tenant->gate.get();
   const Section section(*impl_);
-  // What is put there while somebody launches takes no memory.
+  // Reserves room, so that launching threads need no memory to add to these lists.
   const size_t most = impl_->tenants.size() + 1;
   impl_->tenants.reserve(most);
   impl_->grants.reserve(most);
@@ -94,8 +94,8 @@ void Engine::RemoveTenant(Gate* gate) {
     tenant.purse.TakeAll();
     engine.Wake(tenant);
   }
-  // Waiters leave through the lock; the last one clears the way. The reconciler may be recording on its streams, which
-  // are destroyed afterwards.
+  // Waits until all waiters have left, and until the reconciler records on none of the tenant's streams, since the caller
+  // destroys these afterwards.
   for (;;) {
     {
       const Section section(engine);
@@ -122,9 +122,9 @@ void Engine::RemoveTenant(Gate* gate) {
     }
     engine.arbiter.Remove(tenant.id, now);
     if (tenant.parent != nullptr) --tenant.parent->children;
-    engine.commands_a_batch = 0;  // perhaps it was this one's
+    engine.commands_a_batch = 0;  // it may have been measured on this tenant
     Add(tenant.stats, engine.of_removed);
-    // The reconciler may hold copies of this tenant's markers until it comes round.
+    // The reconciler may hold copies of this tenant's markers until its next round.
     engine.removed_tenants.push_back(std::move(engine.tenants[tenant.id]));
     engine.RunArbiter(now, nullptr);
   }
@@ -168,7 +168,7 @@ bool Engine::Watch(std::shared_ptr<Watchdog> watchdog) {
     const Section section(*impl_);
     if (watchdog != nullptr && impl_->watchdog != nullptr) return false;
     impl_->watchdog.swap(watchdog);
-    // What another was told of, or was to be, is news to this one.
+    // Incidents that concerned an earlier watchdog are not reported to this one; work that is still stuck is.
     impl_->incidents.clear();
     for (StreamGate* stream : impl_->marked_streams) {
       for (Marker& marker : stream->markers) marker.told = false;
@@ -189,7 +189,7 @@ void Engine::Impl::OpenBooks(TenantState& tenant) {
   auto ring = std::make_unique<LaunchRing>();
   auto costs = std::make_unique<meter::CostModel>(options.default_cost);
   const Section section(*this);
-  if (tenant.ring != nullptr) return;  // another thread was first
+  if (tenant.ring != nullptr) return;  // another thread has opened them
   scratch.reserve(LaunchRing::kRecords);
   tenant.ring = std::move(ring);
   tenant.costs = std::move(costs);
@@ -210,7 +210,7 @@ Nanos GateStats::WaitQuantile(double q) const {
 
 const std::string& Gate::name() const { return state_->name; }
 
-// Events can be recorded on streams of their own context only.
+// An event can be recorded only on streams of its own context, so each context has its own pool.
 meter::EventPool* Engine::Impl::EventsOf(driver::Context stream_context) {
   if (stream_context == nullptr || stream_context == context) return &events;
   for (const ForeignPool& pool : foreign_pools) {
@@ -234,8 +234,8 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
   Engine::Impl& engine = tenant.engine;
   engine.OpenBooks(tenant);
   if (!engine.measures.load()) engine.AwaitRenewal();
-  // The device goes by the stream's own priority, whoever made it, and so does the model of it. Of a driver that does not
-  // say it is the default one.
+  // The device follows the stream's own priority, whoever set it, and so does the model of the device. If the driver does not
+  // tell the priority, it is the default one.
   int priority = 0;
   if (engine.driver.StreamPriority(handle, &priority) != driver::Result::kSuccess) priority = 0;
   const Section section(engine);
@@ -244,7 +244,7 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
       return absl::ResourceExhaustedError("tenant '" + tenant.name +
                                           "': 65535 streams are bound, no more can be");
     }
-    // So that an end needs no memory.
+    // Reserves room, so that ending a stream needs no memory.
     if (tenant.streams.size() == tenant.streams.capacity()) {
       tenant.streams.reserve(std::max<size_t>(8, 2 * tenant.streams.size()));
     }
@@ -253,7 +253,7 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
     tenant.streams.back()->index = static_cast<uint32_t>(tenant.streams.size() - 1);
     tenant.ended_streams.push_back(tenant.streams.back().get());
   }
-  StreamGate* const stream = tenant.ended_streams.back();  // it stays there where memory runs out
+  StreamGate* const stream = tenant.ended_streams.back();  // stays in the list if memory runs out
   stream->handle = handle;
   stream->tenant = &tenant;
   stream->place = place;
@@ -294,7 +294,7 @@ void Gate::RemoveStream(StreamGate* stream) {
         return;
       }
     }
-    // Another thread of the tenant is recording a marker on it.
+    // Another thread of the tenant is recording a marker on the stream.
     engine.clock.SleepUntil(now + Micros(5));
   }
 }
@@ -308,7 +308,7 @@ void Engine::Impl::SetUnsure(StreamGate& stream, Time since) {
   *link = std::exchange(stream.next_unsure, nullptr);
 }
 
-// Not every launch comes to a marker: the driver may refuse the one or the other.
+// A stream may have nothing in flight any more without a settled marker, since the driver may refuse a launch or a marker.
 bool Engine::Impl::IsUnsure() {
   while (unsure != nullptr && unsure->markers_pending == 0 && unsure->unmarked == 0 &&
          !unsure->marking && unsure->entering == 0) {
@@ -335,7 +335,7 @@ void Gate::Suspend() {
   engine.TakeCredit(tenant, now);
   engine.arbiter.Unblock(tenant.id, now);
   engine.RunArbiter(now, nullptr);
-  if (tenant.copies_waiting > 0) engine.Wake(tenant);  // they make room for others
+  if (tenant.copies_waiting > 0) engine.Wake(tenant);  // suspended copies leave the lines
 }
 
 void Gate::Resume() {
@@ -357,7 +357,7 @@ void Gate::Update(const TenantOptions& options) {
   tenant.options = options;
   const double rates[] = {options.h2d_bytes_per_s, options.d2h_bytes_per_s};
   for (size_t d = 0; d < tenant.copies.size(); ++d) {
-    // What was copied without a limit is no debt.
+    // Bytes that were copied without a limit are no debt.
     if (tenant.copies[d].bytes_per_s <= 0) tenant.copies[d] = {rates[d], 0, now};
     tenant.copies[d].bytes_per_s = rates[d];
     tenant.limits_copies[d].store(rates[d] > 0, std::memory_order_relaxed);
@@ -365,7 +365,7 @@ void Gate::Update(const TenantOptions& options) {
   engine.SetDelay(tenant);
   engine.arbiter.Update(tenant.id, options.limits, now);
   engine.RunArbiter(now, nullptr);
-  // Waiters of every kind look again: they may wait by a rate that no longer holds.
+  // All waiters look again, since they may be waiting by a rate that no longer holds.
   engine.Wake(tenant);
   for (const auto& other : engine.tenants) {
     if (other != nullptr && other->parent == &tenant) engine.Wake(*other);

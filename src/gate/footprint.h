@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the device one launch can hold: ceil(blocks / blocks per SM) / SMs, and a cache of it. Above 1
-// it runs in waves, and what the last one leaves free others take: the meter has to know.
+// How much of the device one launch can hold: ceil(blocks / blocks per SM) / SMs, and a cache of it. A launch above 1 runs
+// in waves, and other tenants use the SMs that its last wave leaves free, which the meter has to know.
 //
 //   FootprintCache cache;
 //   float footprint;
@@ -9,8 +9,8 @@
 //     cache.Put(key, footprint);
 //   }
 //
-// The cache is direct-mapped, one atomic word an entry (44 bits of key, 20 bits of footprint: 6
-// before the point), so that a hit costs one load. A collision costs an occupancy query, no more. Thread-safe, lock-free.
+// The cache is direct-mapped with one atomic word per entry (44 bits of key, 20 bits of footprint, 6 of these before the
+// point), so a hit costs one load. A collision costs only an occupancy query. Thread-safe, lock-free.
 #ifndef GPUSHARE_GATE_FOOTPRINT_H_
 #define GPUSHARE_GATE_FOOTPRINT_H_
 
@@ -27,11 +27,11 @@
 
 namespace gpushare::gate {
 
-// The tail of so many waves is not worth telling apart.
+// With this many waves, the tail of the last one makes no difference worth keeping.
 inline constexpr float kMostFootprint = 63;
 
-// In (0, kMostFootprint]. A launch that does not fit an SM at all (blocks_per_sm < 1) counts as the whole
-// device; the driver refuses it anyway.
+// The footprint of a launch, in (0, kMostFootprint]. A launch whose blocks do not fit on an SM (blocks_per_sm < 1) counts as
+// the whole device; the driver refuses it anyway.
 inline float Footprint(const driver::LaunchShape& shape, int blocks_per_sm, int sm_count) {
   if (blocks_per_sm < 1 || sm_count < 1) return 1;
   const double blocks = static_cast<double>(shape.grid.x) * shape.grid.y * shape.grid.z;
@@ -39,22 +39,22 @@ inline float Footprint(const driver::LaunchShape& shape, int blocks_per_sm, int 
   return static_cast<float>(std::clamp(sms / sm_count, 1.0 / sm_count, double{kMostFootprint}));
 }
 
-// What part of the SMs a launch of this footprint holds in the mean over its waves, in (0, 1]: two waves and a half leave
-// half of the SMs in the last of three.
+// The part of the SMs that a launch of this footprint holds, averaged over its waves, in (0, 1]. A footprint of 2.5 leaves half
+// of the SMs free in the last of three waves.
 inline float MeanWidth(float footprint) {
   return footprint <= 1 ? footprint : footprint / std::ceil(footprint);
 }
 
-// Kernels of a graph are of like width when none holds more in the mean than all of them do by more than this.
+// Kernels of a graph are of like width if the widest has at most this many times their mean width.
 inline constexpr float kLikeWidth = 1.25f;
 
-// Less in the mean over several waves is not believed: the last one's blocks may have nothing to do while those of the others hold
-// the device all the time.
+// A smaller mean width over several waves is not believed: the blocks of the last wave may have nothing to do, while those of
+// the other waves hold the device all the time.
 inline constexpr float kLeastMeanWidth = 0.75f;
 
-// One footprint for all of several kernels: as wide as they are in the mean, in as many waves. 1 where there are none, or they
-// are not of like width: the replay takes all for as wide and as long as the mean, and one long kernel of the whole device
-// among many short ones of one SM would be charged next to nothing. 1 also where the last wave of one is of few blocks.
+// One footprint that stands for several kernels, with their mean width and mean number of waves. It is 1 if there are none or
+// if they are not of like width: the replay takes each to be as wide and as long as the mean, so one long kernel of the whole
+// device among many short ones of one SM would be charged next to nothing. It is also 1 if the last wave of one has few blocks.
 inline float FootprintOfAll(absl::Span<const float> kernels) {
   if (kernels.empty()) return 1;
   const float count = static_cast<float>(kernels.size());
@@ -70,7 +70,8 @@ inline float FootprintOfAll(absl::Span<const float> kernels) {
   return most <= kLikeWidth * width ? width * std::round(waves / count) : 1;
 }
 
-// Of a graph. 1 also where its kernels are not known, or it has commands besides. `of(kernel)`: 1 where that is not known.
+// The footprint of a graph. It is 1 if its kernels are not known or it has other commands too. `of(kernel)` returns 1 for a
+// kernel whose footprint is not known.
 inline float GraphFootprint(const driver::GraphContents& graph,
                             absl::FunctionRef<float(const driver::GraphKernel&)> of) {
   if (!graph.IsOfKernelsAlone()) return 1;
@@ -80,11 +81,11 @@ inline float GraphFootprint(const driver::GraphContents& graph,
   return FootprintOfAll(kernels);
 }
 
-// The same after one of its kernels, or several that are one command of it, came to be of another footprint.
+// The footprint of a graph after one of its commands, a kernel or several kernels, got another footprint.
 inline float FootprintAfterChange(float graph, float changed) {
   constexpr float kSame = 0.01f;  // beyond what GraphParts rounds
   if (std::fabs(changed - graph) <= kSame * graph) return graph;
-  // Of how many waves the others are nobody knows any more.
+  // The number of waves of the other kernels is not known any more.
   if (changed > 1) return 1;
   if (changed <= MeanWidth(graph)) return graph;
   return graph <= 1 ? changed : 1;
@@ -113,7 +114,7 @@ class FootprintCache {
   static constexpr uint64_t kValueMask = (uint64_t{1} << 20) - 1;
   static constexpr float kOne = 1 << 14;
   static constexpr uint64_t kTagMask =
-      ~kValueMask;  // the low bits chose the entry, all but 8 of them
+      ~kValueMask;  // low key bits are not kept: 12 of these 20 choose the entry
 
   std::array<std::atomic<uint64_t>, kEntries> words_{};
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grants: credit given to a tenant and taken back, what its launches spent of it, waiting for more.
+// Grants: giving credit to a tenant and taking it back, accounting for what its launches spent, and waiting for more.
 #include <algorithm>
 #include <bit>
 #include <exception>
@@ -14,9 +14,9 @@
 namespace gpushare::gate {
 namespace {
 
-// Commands of unknown cost that a tenant may have in flight while others (or a cap) depend on it.
+// Commands of unknown cost that a tenant may have in flight while other tenants or a cap depend on it.
 constexpr int kUnknownInFlight = 2;
-// Of what a wake-up takes longer than was counted on, this part is counted on from then on.
+// If a wake-up takes longer than expected, the expectation rises by the difference divided by this.
 constexpr int kWakesPerRise = 8;
 
 int WaitBucket(Nanos wait) {
@@ -24,8 +24,8 @@ int WaitBucket(Nanos wait) {
   return us == 0 ? 0 : std::min(static_cast<int>(std::bit_width(us)) - 1, kWaitBuckets - 1);
 }
 
-// The requests of the calling thread that wait while the program is asked about them, the innermost first. What the program
-// asks for there cannot stand behind them: they go on only when it has come back.
+// The requests of the calling thread that wait while the program is asked whether to go on waiting, the innermost first. A
+// request that the program makes in that call must not stand behind them, since they go on only after the call returns.
 struct AskedAbout {
   const GrantRequest* request;
   const AskedAbout* outer;
@@ -60,7 +60,7 @@ Nanos Engine::Impl::DeviceTime(Time host) const { return host.time_since_epoch()
 
 Time Engine::Impl::HostTime(Nanos device) const { return Time(device + submit_offset); }
 
-// The shortest count at once, and longer ones when they go on.
+// A shorter latency is adopted at once, a longer one only if it persists.
 void Engine::Impl::WokenIn(Nanos latency) {
   const Nanos rise = std::max(latency - wake_latency, Nanos(0)) / kWakesPerRise;
   wake_latency = std::min(latency, wake_latency + rise);
@@ -87,21 +87,21 @@ void Engine::Impl::Wake(TenantState& tenant) {
   try {
     to_wake.push_back(&tenant.page.wake);
   } catch (const std::bad_alloc&) {
-    clock.Wake(tenant.page.wake, 1 << 20);  // under the lock, which they will wait for
+    clock.Wake(tenant.page.wake, 1 << 20);  // under the lock, which the woken threads then wait for
   }
 }
 
-// Reads what the launch path wrote since the last time into `scratch`.
+// Reads the records that the launch path wrote since the last call into `scratch`.
 void Engine::Impl::ReadRecords(TenantState& tenant, uint32_t end) {
   uint32_t at = tenant.synced_launch;
   if (((end - at) & TenantPage::kLaunchMask) > LaunchRing::kRecords) {
-    at = (end - LaunchRing::kRecords) & TenantPage::kLaunchMask;  // the older ones are lost
+    at = (end - LaunchRing::kRecords) & TenantPage::kLaunchMask;  // older records are lost
   }
   scratch.clear();
   for (; at != end; at = (at + 1) & TenantPage::kLaunchMask) {
     const LaunchRecord record =
         LaunchRecord::Unpack(tenant.ring->At(at).load(std::memory_order_acquire));
-    if (record.launch != at) break;  // numbered, not written yet: its thread is between the two
+    if (record.launch != at) break;  // the launch has its number, but its record is not written yet
     if (record.entry != LaunchRecord::kNoEntry) scratch.push_back(record);
   }
   tenant.synced_launch = at;
@@ -115,8 +115,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
   const Time since = std::min(std::exchange(tenant.launching_since, now), until);
   if (scratch.empty()) return;
 
-  // What was spent is charged to the launches in proportion to their costs, to the last nanosecond:
-  // what is outstanding must come back to zero.
+  // The spent credit is charged to the launches in proportion to their costs, down to the last nanosecond,
+  // so that what is outstanding comes back to zero.
   double total = 0;
   for (const LaunchRecord& record : scratch) {
     total += static_cast<double>(tenant.costs->cost_ns(record.entry));
@@ -125,8 +125,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
   int64_t left = spent - tenant.accounted_ns;
   tenant.accounted_ns = spent;
   const double per_cost = static_cast<double>(left) / std::max(total, 1.0);
-  // No clock is read on the launch path: launches are taken to have been made at an even pace up to `until`,
-  // from the one that came by the slow path if it is the first, else from the last time.
+  // The launch path reads no clock. Launches are assumed to have been made at an even pace up to `until`: from the first
+  // one if that took the slow path, else from the last call.
   const int64_t n = static_cast<int64_t>(scratch.size());
   const bool timed = page.timed_launch.load(std::memory_order_acquire) == scratch[0].launch;
   const Time first = timed ? Time(Nanos(page.timed_ns.load(std::memory_order_relaxed)))
@@ -162,12 +162,12 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
         record.graph ? GraphLaunched(tenant, record.entry, &is_studied) : nullptr;
     const bool long_graph =
         record.graph && shape == nullptr && IsOpaqueGraph(known_parts, footprint, cost);
-    // While it is the only tenant nothing of anybody's can come between its commands: a graph is measured as kernels are.
+    // While there is only one tenant, nothing of another can come between its commands, so a graph is measured like kernels.
     const bool opaque = long_graph && !record.exclusive && arbiter.tenants() > 1;
     const uint32_t commands = shape != nullptr ? static_cast<uint32_t>(shape->size())
                               : long_graph     ? 1
                                                : std::max(known_parts, 1u);
-    // Whoever has a cap has nobody else pay for what is late.
+    // A tenant with a cap pays for its own lateness, so its lengths count as guesses.
     const bool guess = record.unknown ||
                        tenant.costs->spread(record.entry) > meter::Replay::kVaries ||
                        tenant.capped();
@@ -184,7 +184,7 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
                       DeviceTime(first + pace * static_cast<int64_t>(i)));
       }
     } catch (const std::bad_alloc&) {
-      // What cannot be measured is settled as predicted.
+      // A launch that cannot be measured is settled as predicted.
       SettleAsPredicted(tenant, tenant.phase, charge, 0, record.unknown ? 1 : 0, now);
       continue;
     }
@@ -199,16 +199,16 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
 void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now,
                               bool beside) {
   SyncLaunches(tenant, now);
-  // Any thread may spend it as soon as it is there.
+  // Opened first, since any thread may spend the credit as soon as it is there.
   if (beside) tenant.besides.Open(TenantPage::LaunchOf(tenant.purse.Look()));
   tenant.given_ns += amount.count();
   tenant.phase = phase;
   tenant.last_change = tenant.granted_at = now;
   tenant.purse.Add(static_cast<uint64_t>(amount.count()));
   tenant.last_word = tenant.purse.Look();
-  LookBy(now + SilenceOf(tenant));  // nobody else may come to see what became of it
+  LookBy(now + SilenceOf(tenant));  // no other thread may come to close what it launches
   if (!tenant.open) {
-    open_tenants.push_back(&tenant);  // there is room: AddTenant()
+    open_tenants.push_back(&tenant);  // AddTenant() has reserved room
     tenant.open = true;
   }
 }
@@ -221,14 +221,14 @@ void Engine::Impl::TakeCredit(TenantState& tenant, Time now) {
   arbiter.Return(tenant.id, tenant.phase, Nanos(taken), now);
 }
 
-// A barrier takes a microsecond or a few, in which nobody else gets anywhere: one does for all.
+// A barrier takes a microsecond or a few under the lock, so one is used for all tenants.
 template <typename Which>
 bool Engine::Impl::TakeCreditOf(const Which& which, Time now) {
   taken_from.clear();
   bool stopped = false;
   for (TenantState* tenant : open_tenants) {
     if (!which(*tenant) || TenantPage::CreditOf(tenant->purse.Look()) == 0) continue;
-    taken_from.push_back(tenant);  // there is room: AddTenant()
+    taken_from.push_back(tenant);  // AddTenant() has reserved room
   }
   if (taken_from.size() > 1) {
     for (TenantState* tenant : taken_from) stopped |= tenant->purse.StopSpending();
@@ -237,7 +237,7 @@ bool Engine::Impl::TakeCreditOf(const Which& which, Time now) {
   bool took = false;
   for (size_t i = 0; i < taken_from.size(); ++i) {
     TenantState& tenant = *taken_from[i];
-    // What was taken from those before it may have changed that.
+    // Taking the credit of the tenants before it may have changed the answer.
     if (i == 0 || which(tenant)) {
       TakeCredit(tenant, now);
       took = true;
@@ -294,15 +294,15 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
       tenant.page.wake.fetch_add(1, std::memory_order_release);
     }
   }
-  // Who needs no grant has others shut out by what it has in flight, which is more now.
+  // With an unbounded supply, the work in flight here keeps other processes off the device, and it has just grown: report it.
   if (!grants.empty() && options.supply != nullptr && !supply_bounded) MayHandOut(now);
-  // A higher band began, or somebody waits for the device to drain: what was granted and not launched
-  // comes back at once, and with it perhaps the turn of whoever waits.
+  // If a higher band began, or a tenant waits for the device to drain, credit that was granted and not spent
+  // comes back at once. That may let a waiting tenant in.
   const auto revoked = [&](const TenantState& tenant) {
     mu.AssertHeld();
     if (tenant.grant_stands || !arbiter.Closed(tenant.options.limits.band, now)) return false;
-    // Whoever waits for the device waits for those before it too: a thread that was just let through is
-    // on its way, and would only ask again.
+    // A tenant that waits for the drained device also waits for the grants before it. A thread that was just admitted is
+    // about to launch, and would only ask again if its credit were taken.
     return tenant.waiting.empty() || !arbiter.Draining();
   };
   if (TakeCreditOf(revoked, now)) RunArbiter(now, self);
@@ -322,12 +322,12 @@ bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known, Time now) 
   if (cost_known || (limits.band == sched::Band::kHigh && !bounded)) return true;
   const bool others_depend = arbiter.tenants() > 1 || tenant.capped() || options.supply != nullptr;
   if (!others_depend || tenant.unknown_in_flight < kUnknownInFlight) return true;
-  // What is in flight may stand behind a wait for the host, which may wait for this call to come back.
+  // The work in flight may be behind a wait for the host, and the host may wait for this call to return.
   return StandsForHost(tenant, now);
 }
 
-// Where the host has no memory left in the midst of it, whoever asks leaves the line and gets back what it has paid:
-// the tenant's other threads go on.
+// If the host runs out of memory while a request waits, the request leaves the line and gets back what it has paid, so that the
+// tenant's other threads go on.
 class Engine::Impl::LineGuard {
  public:
   LineGuard(Impl& engine, TenantState& tenant, const GrantRequest& request, const bool* counted,
@@ -345,7 +345,7 @@ class Engine::Impl::LineGuard {
     engine_.mu.AssertHeld();
     const Time now = engine_.clock.Now();
     if (paid_) {
-      // Its number is taken, and stands for nothing.
+      // The launch number is used up, so it gets a record that stands for no launch.
       tenant_.ring->Put({launch_, 0, LaunchRecord::kNoEntry, false, false});
       tenant_.given_ns -= static_cast<int64_t>(request_.charge);
       tenant_.passing = tenant_.passing && tenant_.passed_launch != launch_;
@@ -359,7 +359,7 @@ class Engine::Impl::LineGuard {
       if (first && !tenant_.removed) engine_.arbiter.Unblock(tenant_.id, now);
       if (first && !tenant_.waiting.empty()) engine_.Wake(tenant_);
     }
-    engine_.LookBy(now);  // who else may go on is the reconciler's to find
+    engine_.LookBy(now);  // the reconciler finds out who may go on
   }
 
  private:
@@ -398,7 +398,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
       if (counted && tenant.waiting.front() == &request) {
         const Bounds bounds = BoundsOf(tenant, request, began, now);
         if (now >= std::min(bounds.own, bounds.others)) {
-          // Charged like everything else, and before it: the debt is paid later.
+          // The work is charged like any other, before it is admitted. The debt is paid later.
           const Nanos charge(static_cast<int64_t>(request.charge));
           TakeCredit(tenant, now);
           arbiter.Unblock(tenant.id, now);
@@ -431,7 +431,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         }
         next = Next::kLeave;
         if (wait_began != kNever) {
-          // It slept when the grant came, and has done nothing else since.
+          // The thread slept when the grant came and has only woken up since, so this is a wake-up's latency.
           if (!passed && tenant.granted_at < woke &&
               tenant.granted_at - slept_from > options.spin) {
             WokenIn(now - tenant.granted_at);
@@ -445,14 +445,15 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         }
         spent(launch, now);
         paid = false;
-        if (SilenceOf(tenant) < kSilence) {  // which begins here, not when the reconciler sees it
+        // A short silence counts from now, not from the reconciler's next look.
+        if (SilenceOf(tenant) < kSilence) {
           tenant.last_word = tenant.purse.Look();
           tenant.last_change = now;
         }
       } else if (supply_ended) {
         verdict = Verdict::kEnded;
         next = Next::kLeave;
-      } else if (now >= request.deadline && counted) {  // even without time to wait it asks once
+      } else if (now >= request.deadline && counted) {  // asks once, even past the deadline
         verdict = Verdict::kDeadline;
         next = Next::kLeave;
       } else {
@@ -461,7 +462,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         if (!counted) Join(tenant.waiting, request);
         counted = true;
         if (tenant.waiting.front() == &request) {
-          // Who begins to wait for it meanwhile does not wake it.
+          // A stream that begins to wait for the host meanwhile does not wake this request, so it looks from time to time.
           const Bounds bounds = BoundsOf(tenant, request, began, now);
           until = std::min({until, bounds.own, bounds.others, now + options.deadlock_hold});
         }

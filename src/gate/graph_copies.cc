@@ -22,7 +22,8 @@ void GraphCopies::Sum(Graph* graph) {
   }
 }
 
-// Of a change that the driver took the nodes are the same ones, in the same order. Else the first stands for all of them.
+// After a change that the driver accepted, the nodes are the same in the same order. If they are not, the first copy gets the
+// sum of all.
 void GraphCopies::Replace(Copy* first, size_t count, const std::vector<driver::GraphCopy>& by) {
   for (size_t i = 0; i < count; ++i) first[i].is.to_device = first[i].is.to_host = 0;
   for (size_t i = 0; count > 0 && i < by.size(); ++i) {

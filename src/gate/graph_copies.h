@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each launch of a graph copies to and from the host: that is charged to the copy limits before it goes.
+// What each launch of a graph copies to and from the host. These bytes are charged to the copy limits before the launch.
 //
-//   copies.Put(executable, contents.copies);                   // when it was instantiated
-//   copies.Changed(executable, node, moved);                   // when one of its nodes was
-//   const CopyBytes bytes = copies.Find(executable);  // when it is launched
+//   copies.Put(executable, contents.copies);                   // after it was instantiated
+//   copies.Changed(executable, node, moved);                   // after one of its nodes was changed
+//   const CopyBytes bytes = copies.Find(executable);           // when it is launched
 //
-// Kept until the executable ends, 32 bytes for each of its copies and children: the driver keeps more of each. Nothing is kept of
-// graphs that have none, and while there is no other one, a look is one load. Threading: thread-safe.
+// An entry is kept until the executable ends and takes 32 bytes for each of its copies and children; the driver keeps more for
+// each. Graphs without copies have no entry, and while there are no entries, Find() is one load. Threading: thread-safe.
 #ifndef GPUSHARE_GATE_GRAPH_COPIES_H_
 #define GPUSHARE_GATE_GRAPH_COPIES_H_
 
@@ -26,17 +26,18 @@ namespace gpushare::gate {
 
 class GraphCopies {
  public:
-  // None: it is forgotten, and so is what had the handle before. May throw bad_alloc, then it is too.
+  // Replaces the entry of an earlier executable with the same handle. Without copies there is no entry. If it throws bad_alloc,
+  // there is no entry either.
   void Put(const void* executable, std::vector<driver::GraphCopy> copies);
-  // It copies what another graph of the same nodes does. They go on by the handles that they had: a program changes single
-  // nodes by those of the graph that was instantiated.
+  // The executable now copies what another graph with the same nodes does. The nodes keep their old handles, since a program
+  // changes single nodes by the handles of the graph that was instantiated.
   void Updated(const void* executable, std::vector<driver::GraphCopy> copies);
-  // A copy moves something else now. One that is not known counts besides.
+  // A copy moves something else now. A copy that is not known is added.
   void Changed(const void* executable, const driver::GraphCopy& copy);
-  // A child is like another graph now.
+  // A child graph now copies what another graph does.
   void ChildChanged(const void* executable, driver::GraphNode node,
                     const std::vector<driver::GraphCopy>& copies);
-  // A node that is switched off moves nothing.
+  // A disabled node copies nothing.
   void SetEnabled(const void* executable, driver::GraphNode node, bool enabled);
   CopyBytes Find(const void* executable) const;
 
@@ -47,11 +48,11 @@ class GraphCopies {
   };
   struct Graph {
     std::vector<Copy> copies;
-    CopyBytes sum;  // of those that are enabled
+    CopyBytes sum;  // over the enabled copies
   };
   static void Sum(Graph* graph);
   static void Replace(Copy* first, size_t count, const std::vector<driver::GraphCopy>& by);
-  // Of a node that is known, whatever `how` does to it.
+  // Applies `how` to the copies of a node, if the node is known.
   void Change(const void* executable, driver::GraphNode node, absl::FunctionRef<void(Copy&)> how);
   Graph* FindGraph(const void* executable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -6,7 +6,7 @@
 namespace gpushare::gate {
 namespace {
 
-// By this part of a graph's cost its kernels may differ from it in the sum: clocks change.
+// The sum of the kernels' costs may differ from the graph's cost by this part of it, since clocks change.
 constexpr float kAlike = 0.3f;
 
 size_t WordsOf(const std::vector<KernelInGraph>& kernels) {
@@ -32,7 +32,7 @@ void GraphKernels::Put(const void* executable, std::vector<KernelInGraph> kernel
   while (kept_ + more > kMostKept) Forget(asked_.back());
   std::list<const void*> place = {executable};
   graphs_.emplace(executable, Graph{std::move(kernels), place.begin()});
-  asked_.splice(asked_.begin(), place);  // its iterator stays
+  asked_.splice(asked_.begin(), place);  // the iterator stays valid
   kept_ += more;
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels graphs are made of, and how long each of them is in its graph as far as it is known from launches by itself:
-// programs run what they capture at least once before.
+// Which kernels graphs are made of, and how long each kernel takes in its graph, as far as that is known from launches of the
+// kernel by itself. Programs usually run what they capture at least once before.
 //
-//   kernels.Put(executable, KernelsOf(contents, footprint_of));  // when it was instantiated
+//   kernels.Put(executable, KernelsOf(contents, footprint_of));  // after it was instantiated
 //   ...
 //   work.kernels = &kernels, work.executable = executable;      // when it is launched
-//   std::vector<float> lengths = PartsOf(costs, kernels.Find(executable), cost_ns);  // seldom: by the gate's slow way
+//   std::vector<float> lengths = PartsOf(costs, kernels.Find(executable), cost_ns);  // seldom, on the gate's slow path
 //
-// Bounded: 16 bytes for each kernel of a graph of up to CostModel::kMostParts and kWordsPerGraph for the graph, kMostKept words of
-// all graphs together (2 MiB); then those that nobody asked about for the longest are forgotten. Threading: thread-safe.
+// Memory is bounded: 16 bytes for each kernel of a graph of up to CostModel::kMostParts kernels, kWordsPerGraph for the graph,
+// and kMostKept words for all graphs (2 MiB). Beyond that the least recently used graphs are forgotten. Threading: thread-safe.
 #ifndef GPUSHARE_GATE_GRAPH_KERNELS_H_
 #define GPUSHARE_GATE_GRAPH_KERNELS_H_
 
@@ -33,7 +33,7 @@ struct KernelInGraph {
   friend bool operator==(const KernelInGraph&, const KernelInGraph&) = default;
 };
 
-// Its kernels in their order; none where it has something besides. `of(kernel)`: the footprint of one.
+// The kernels of a graph in their order; empty if it has other commands too. `of(kernel)` returns a footprint.
 inline std::vector<KernelInGraph> KernelsOf(
     const driver::GraphContents& graph, absl::FunctionRef<float(const driver::GraphKernel&)> of) {
   std::vector<KernelInGraph> kernels;
@@ -49,9 +49,10 @@ class GraphKernels {
  public:
   static constexpr size_t kMostKept = size_t{1} << 18;
   static constexpr size_t kWordsPerGraph =
-      24;  // the nodes of the map and of the list, and what an allocation costs
+      24;  // nodes of the map and of the list, and the overhead of allocations
 
-  // None: it is forgotten, and so is what had the handle before. May throw bad_alloc, then it is too.
+  // Replaces the entry of an earlier executable with the same handle. Without kernels there is no entry. If it throws
+  // bad_alloc, there is no entry either.
   void Put(const void* executable, std::vector<KernelInGraph> kernels);
   std::vector<KernelInGraph> Find(const void* executable) const;
 
@@ -65,12 +66,12 @@ class GraphKernels {
   mutable base::Mutex mutex_;
   size_t kept_ ABSL_GUARDED_BY(mutex_) = 0;  // words
   std::map<const void*, Graph> graphs_ ABSL_GUARDED_BY(mutex_);
-  mutable std::list<const void*> asked_ ABSL_GUARDED_BY(mutex_);  // the last first
+  mutable std::list<const void*> asked_ ABSL_GUARDED_BY(mutex_);  // most recently used first
 };
 
-// What part of the time of a graph that takes `cost_ns` each of its kernels has. None where one of them was never measured by
-// itself, or where all of them together take something else than the graph: then they do other work in it, or several of
-// them run at a time.
+// The part of a graph's time that each of its kernels has, where the graph takes `cost_ns`. Empty if one of them was never
+// measured by itself, or if their sum differs from the graph's cost: then the kernels do other work in the graph, or several
+// of them run at the same time.
 std::vector<float> PartsOf(const meter::CostModel& costs, const std::vector<KernelInGraph>& kernels,
                            float cost_ns);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the replay takes graphs for: as their kernels were by themselves, or as a study of them has found.
+// The shapes by which the replay treats graphs: from launches of their kernels by themselves, or from a study.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -9,19 +9,19 @@
 namespace gpushare::gate {
 namespace {
 
-// So many graphs of a tenant are replayed as what they are known to be; each comes by every 16 ms or so, so that of more it is
-// those launched most.
+// At most this many graphs of a tenant have known shapes. A graph's entry is renewed every 16 ms of its stream's graphs or so,
+// so among more graphs those launched most often are kept.
 constexpr size_t kMostGraphs = 256;
-// So many launches are studied, or what there is of them by then; later four times as many.
+// A study records this many launches, or those within kLongestStudy. Later studies record up to four times as many.
 constexpr int kStudied = 40, kMostTimesStudied = 2;
 constexpr Nanos kLongestStudy = Seconds(1);
-// From one study of a graph to the next, twice as many each time.
+// Launches between two studies of a graph, doubled each time.
 constexpr uint64_t kBetweenStudies = 64;
 constexpr int kMostDoublings = 12;
-// Calls that the reconciler goes through in a row: some 40 us.
+// Calls of a study that the reconciler works through in a row, which takes some 40 us.
 constexpr size_t kCallsPerRound = 200;
 
-// Each that fills the device leaves nothing to others, whatever its length.
+// Whether all kernels fill the device. Such a graph leaves nothing to others whatever the lengths, so it needs no study.
 bool FillDevice(const std::vector<KernelInGraph>& kernels) {
   return !kernels.empty() &&
          std::all_of(kernels.begin(), kernels.end(), [](const KernelInGraph& kernel) {
@@ -29,7 +29,7 @@ bool FillDevice(const std::vector<KernelInGraph>& kernels) {
          });
 }
 
-// None: there are too many, or of too many kinds.
+// Empty if there are too many kernels, or too many kinds of them.
 meter::ShapeSearch::Kernels KindsOf(const std::vector<KernelInGraph>& kernels) {
   meter::ShapeSearch::Kernels known;
   std::vector<uint64_t> kinds;
@@ -56,11 +56,11 @@ void Engine::Impl::KeepLengths(TenantState& tenant, uint32_t entry, float footpr
     for (const float length : lengths) shape.parts.push_back({length, footprint});
     shape.kept = ++tenant.graph_shapes_kept;
   } catch (const std::bad_alloc&) {
-    tenant.graph_shapes.erase(base);  // they count as equally long
+    tenant.graph_shapes.erase(base);  // all kernels count as equally long
   }
 }
 
-// The entry is another graph's now, or nobody knows the lengths of its kernels any more.
+// `another`: the entry belongs to another graph now. Else the lengths of its kernels are not known any more.
 void Engine::Impl::ForgetShape(TenantState& tenant, uint32_t entry, bool another) {
   const auto found = tenant.graph_shapes.find(tenant.costs->base(entry));
   if (found == tenant.graph_shapes.end()) return;
@@ -134,7 +134,7 @@ void Engine::Impl::AskForStudy(TenantState& tenant, const meter::CostModel::Pred
                .most = kStudied << std::min((nth + 1) / 2, kMostTimesStudied)};
     studying = true;
   } catch (const std::bad_alloc&) {
-    // The next time.
+    // It is studied another time.
   }
 }
 
@@ -164,7 +164,7 @@ void Engine::Impl::DropStudyOf(const TenantState& tenant) {
   studied = {};
 }
 
-// In small pieces, and without the lock: nobody waits for it. True: there is more to do.
+// Works on the study in small pieces and without the lock, since nobody waits for it. True: there is more to do.
 bool Engine::Impl::GoOnStudying() {
   if (!studying.load()) return false;
   bool dropped = false, recorded = false;
@@ -179,7 +179,7 @@ bool Engine::Impl::GoOnStudying() {
     if (begun.tenant != nullptr) {
       auto made = std::make_unique<meter::GraphStudy>(begun.kernels, begun.taken, begun.now);
       const Section section(*this);
-      study = std::move(made);  // if it was dropped meanwhile, that is seen the next time
+      study = std::move(made);  // a study that was dropped meanwhile is noticed the next time
       return true;
     }
     if (!dropped && !recorded) return false;

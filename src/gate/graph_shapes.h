@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of what graphs are made of, and of the one that is studied. What is done with them: graph_shapes.cc.
+// What is known of the kernels in graphs, and the state of the graph that is being studied. graph_shapes.cc uses both.
 #ifndef GPUSHARE_GATE_GRAPH_SHAPES_H_
 #define GPUSHARE_GATE_GRAPH_SHAPES_H_
 
@@ -15,25 +15,25 @@ namespace gpushare::gate {
 struct TenantState;
 
 struct KnownShape {
-  meter::GraphShape parts;  // none: it is not known
-  bool studied = false;     // a study has found it, else its kernels are as long as by themselves
-  uint64_t kept = 0;        // when, counted: the oldest make room
-  uint64_t launches = 0;    // so many of it, and by when the next study is due
-  uint64_t study_at = 0;
+  meter::GraphShape parts;  // empty if not known
+  bool studied = false;     // found by a study; else from launches of the kernels by themselves
+  uint64_t kept = 0;        // counts up with each shape that is kept; the oldest make room
+  uint64_t launches = 0;    // number of launches so far
+  uint64_t study_at = 0;    // number of launches at which the next study is due
   int studies = 0;
 };
 
-// One of a GPU at a time.
+// At most one graph of a GPU is studied at a time.
 struct StudiedGraph {
-  TenantState* tenant = nullptr;  // null: none, or none any more
-  uint32_t base = 0;              // its key's entry
+  TenantState* tenant = nullptr;  // null: none, or the study was dropped
+  uint32_t base = 0;              // base entry of its key in the cost model
   // See meter/graph_study.h.
   meter::ShapeSearch::Kernels kernels;
   meter::GraphShape taken, now;
-  int most = 0;  // launches to be recorded
+  int most = 0;  // launches to record
   bool recording = false, recorded = false;
-  Time since{};      // it is recorded
-  int launches = 0;  // meanwhile
+  Time since{};      // when the recording began
+  int launches = 0;  // launches since then
 };
 
 }  // namespace gpushare::gate

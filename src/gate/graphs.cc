@@ -9,7 +9,7 @@
 namespace gpushare::gate {
 namespace {
 
-// The versions of an executable are keys of their own.
+// Each version of an executable has a key of its own.
 uint64_t KeyOf(const void* executable, uint32_t version) {
   return GraphKey(executable) ^ uint64_t { version } * 0xc2b2ae3d27d4eb4fu;
 }
@@ -36,7 +36,7 @@ void Graphs::Is(const void* executable, driver::GraphContents contents, Footprin
       copies_.Put(executable, std::move(contents.copies));
     }
   } catch (const std::bad_alloc&) {
-    // The driver has made it, and its caller is to have it.
+    // The driver's call has succeeded and must not fail here, so the graph counts as an unknown one.
     Unseen(executable);
   }
 }
@@ -50,7 +50,7 @@ void Graphs::Unseen(const void* executable) {
 
 void Graphs::Changed(const void* executable, float footprint) {
   NewVersion(executable);
-  kernels_.Put(executable, {});  // how long each of them is now nobody knows
+  kernels_.Put(executable, {});  // the kernels' lengths are not known any more
   GraphParts::Parts parts = parts_.Find(executable);
   if (parts.commands == 0) return;
   parts.footprint = FootprintAfterChange(parts.footprint, footprint);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of graphs' executables, and so what a launch of one is to the gate.
+// What is known of graph executables, and the Work that the launch of one is for the gate.
 //
-//   graphs.Instantiated(executable, driver->ContentsOf(graph), footprint_of);   // when it was instantiated
+//   graphs.Instantiated(executable, driver->ContentsOf(graph), footprint_of);   // after it was instantiated
 //   const CopyBytes bytes = graphs.CopiesOf(executable);                        // when it is launched
 //   const Admission admission = gate->Admit(*stream, graphs.NextLaunch(executable));
 //
-// A launch is one command, learnt by its executable, and replayed as the commands that it is made of. One that was changed
-// since its last launch is taken to cost what it did, until that launch was measured; so is one that has the handle of
-// another that was destroyed. What the host has no memory for is charged as a graph that nobody saw.
+// A launch is one command whose cost is learnt per executable, and the replay treats it as the commands that it is made of. A
+// graph that was changed since its last launch is predicted at its old cost until the new launch is measured; so is a graph
+// that has the handle of a destroyed one. If the host has no memory for an entry, the graph is charged as an unknown one.
 //
-// Threading: thread-safe. One for all who have the same driver: its handles are no other's.
+// Threading: thread-safe. All users of a driver share one object, since handles are unique within a driver.
 #ifndef GPUSHARE_GATE_GRAPHS_H_
 #define GPUSHARE_GATE_GRAPHS_H_
 
@@ -30,23 +30,23 @@ namespace gpushare::gate {
 
 class Graphs {
  public:
-  // Of one of its kernels; 1 where it is not known.
+  // The footprint of one kernel of a graph; 1 if it is not known.
   using FootprintOf = absl::FunctionRef<float(const driver::GraphKernel&)>;
 
   Graphs() = default;
   Graphs(const Graphs&) = delete;
   Graphs& operator=(const Graphs&) = delete;
 
-  // Another may have had the handle.
+  // Another executable may have had the handle before.
   void Instantiated(const void* executable, driver::GraphContents contents, FootprintOf of) {
     Is(executable, std::move(contents), of, /*updated=*/false);
   }
-  // It came to be like another graph of the same nodes.
+  // The executable was updated to be like another graph with the same nodes.
   void Updated(const void* executable, driver::GraphContents contents, FootprintOf of) {
     Is(executable, std::move(contents), of, /*updated=*/true);
   }
   void Unseen(const void* executable);
-  // One of its kernels, or several that are one command of it, came to be of this footprint at least.
+  // One command of it, a kernel or several kernels, now has at least this footprint.
   void Changed(const void* executable, float footprint);
   void CopyChanged(const void* executable, const driver::GraphCopy& copy) {
     copies_.Changed(executable, copy);
@@ -60,7 +60,8 @@ class Graphs {
   }
   void Ended(const void* executable);
 
-  // What is captured is no launch: the next one is still the first of a new version.
+  // The Work of the next launch. Not to be called for a launch that is only captured: the launch after a change has to be the
+  // first of a new version.
   Work NextLaunch(const void* executable);
   CopyBytes CopiesOf(const void* executable) const { return copies_.Find(executable); }
 
@@ -69,7 +70,7 @@ class Graphs {
   std::atomic<uint32_t>& VersionOf(const void* executable);
   void NewVersion(const void* executable);
 
-  // Executables whose handles fall together are measured anew together. The lowest bit says that one was changed.
+  // Executables whose handles map to the same place get a new version together. The lowest bit says that one was changed.
   std::array<std::atomic<uint32_t>, 1024> versions_{};
   GraphParts parts_;
   GraphKernels kernels_;

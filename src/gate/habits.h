@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread launches and what it launches next: programs do the same over and over.
+// Remembers which launch of a thread followed which, because programs repeat their launches.
 //
-//   Habit* habit = ...;                                         // what came next the last time
-//   if (habit->Is(function, shape, context) && habit->place.Cost() > 0) ...  // it does so again, and that is what it costs
-//   else habit = habits.Learn(costs, function, shape, context, key, entry, last);  // it does not
+//   Habit* habit = ...;                                         // the launch that came next the last time
+//   if (habit->Is(function, shape, context) && habit->place.Cost() > 0) ...  // the same launch again, at this cost
+//   else habit = habits.Learn(costs, function, shape, context, key, entry, last);  // another launch
 //
-// A launch that is compared with the one that is expected needs no key, nor to look for its place in the cost model: what
-// is left of both is whether anything differs, which a processor takes for no until it knows better. As in the cost model a launch is one *behind those before it*, so that of a sequence with repetitions each has its own place.
+// A launch that equals the expected one needs neither a key nor a look-up in the cost model. What remains is a comparison
+// whose outcome the processor predicts. As in the cost model, a launch is identified together with the launches before it, so
+// each position of a sequence with repetitions has its own place.
 //
-// What a launch is charged stands here as of the price list that the pocket names (Pocket::prices). Whoever changes what it is
-// made of, the entry of the model or what the tenant is charged for a nanosecond of it, makes a new list behind that
-// (Purse::PricesChanged()), and the next launch works it out anew. The list's number is read before what it is made of: what
-// changes in between is charged once more as it was, at most, and not kept.
+// The charge of a launch is kept here together with the number of the price list by which it was computed (Pocket::prices). A
+// charge depends on the entry of the cost model and on the tenant's charge factor. Whoever changes one of these then
+// calls Purse::PricesChanged(), and the next launch computes its charge anew. The number is read before the values that the
+// charge is computed from: if these change in between, at most one launch pays the old charge, and that charge is not kept.
 //
-// Threading: one thread's.
+// Threading: used by one thread.
 #ifndef GPUSHARE_GATE_HABITS_H_
 #define GPUSHARE_GATE_HABITS_H_
 
@@ -35,17 +36,17 @@ struct alignas(64) Habit {
 
   const void* function = nullptr;
   driver::LaunchShape shape{};
-  uint64_t context = 0;  // of the stream, before it
-  // What came next the last time; not null of what was learnt.
+  uint64_t context = 0;  // context of the stream before the launch
+  // What came next the last time; never null in a learnt habit.
   Habit* next = nullptr;
-  uint64_t charged_at = kAtNone;  // the list of prices by which it was worked out
+  uint64_t charged_at = kAtNone;  // the price list by which `charge` was computed
   uint64_t charge = 0;            // TenantPage::ChargeOf()
   uint64_t context_after = 0;
-  uint64_t record = 0;            // a LaunchRecord in which only the entry stands
-  Habit* other = nullptr;         // what came next before `next` did; not null of what was learnt
-  meter::CostModel::Place place;  // where the model says what it costs
+  uint64_t record = 0;            // a LaunchRecord with nothing but the entry set
+  Habit* other = nullptr;         // the previous value of `next`; never null in a learnt habit
+  meter::CostModel::Place place;  // where the cost model keeps its cost
 
-  // Sees to it that `charge` is that of now. False: the cost is not settled.
+  // Brings `charge` up to date. False: the cost is not settled.
   [[gnu::always_inline]] bool Price(const TenantPage& page, const Pocket& pocket) {
     const uint64_t prices = pocket.prices.load(std::memory_order_acquire);
     if (charged_at == prices) [[likely]]
@@ -66,19 +67,19 @@ struct alignas(64) Habit {
   }
 };
 
-// Its place is nobody's, where nothing is settled, and it has no price. Nobody writes here.
+// Stands for "no habit": it equals no launch, since its cost is never settled and it has no price. Never written to.
 extern constinit Habit no_habit;
 inline constinit Habit no_habit{.next = &no_habit, .other = &no_habit, .place = {}};
 
 class Habits {
  public:
-  // A launch that is settled and was paid for. `last`: the stream's one before, which this one follows if there was none
-  // between the two.
+  // Learns a launch that has a settled cost and was paid for. `last` is the habit of the stream's launch before; this one
+  // becomes its `next` if no other launch came in between.
   Habit* Learn(const meter::CostModel& costs, const void* function,
                const driver::LaunchShape& shape, uint64_t context, uint64_t key, uint32_t entry,
                Habit* last) {
     Habit& habit = FindPlace(function, context, entry);
-    // Who expects another one here finds out by itself.
+    // Habits that point here and expect the old launch find out when they compare.
     if (habit.function != function || habit.context != context || habit.next == nullptr) {
       habit.next = habit.other = &no_habit;
     }
@@ -98,7 +99,7 @@ class Habits {
  private:
   static constexpr size_t kPlaces = 256;  // 32 KB
 
-  // One of two neighbours.
+  // Chooses between two neighbouring places.
   Habit& FindPlace(const void* function, uint64_t context, uint32_t entry) {
     Habit &first = places_[entry % kPlaces], &second = places_[(entry ^ 1) % kPlaces];
     const auto is = [&](const Habit& habit) {

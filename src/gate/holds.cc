@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long work is held at most, because somebody may be waiting for it, and what that costs whoever fakes it.
+// How long work is held at most, because another tenant may be waiting for it, and what it costs to fake such a wait.
 #include <algorithm>
 
 #include "gate/state.h"
@@ -7,8 +7,8 @@
 namespace gpushare::gate {
 namespace {
 
-// Before work passes again at the bound of holds it is held for so long as what passed used, times this; and all is
-// forgiven when none passed for so many times as long.
+// Before work is let through again at the bound of holds, it is held for kHoldPerUse times the device time that such work used.
+// If no work is let through for kSilencePerHold times that hold, the tenant starts anew.
 constexpr int kHoldPerUse = 10, kSilencePerHold = 10;
 
 bool PassedInFlight(const TenantState& tenant) {
@@ -22,8 +22,8 @@ bool PassedInFlight(const TenantState& tenant) {
 
 }  // namespace
 
-// When it passes because the caller bounds its hold, and when because somebody may be waiting for it: nobody knows what
-// a stream that waits for a value, or for a host function, is waiting for.
+// `own` is when work is let through because the caller bounds its hold; `others` when it is let through because another tenant
+// may be waiting for it. It is unknown what a stream that waits for a value or for a host function is waiting for.
 Engine::Impl::Bounds Engine::Impl::BoundsOf(const TenantState& tenant, const GrantRequest& request,
                                             Time began, Time now) const {
   Bounds bounds;
@@ -38,9 +38,9 @@ Engine::Impl::Bounds Engine::Impl::BoundsOf(const TenantState& tenant, const Gra
   return bounds;
 }
 
-// Each time one of its commands passes, the next has to wait twice as long, and ten times as long as the device was
-// theirs, until there was silence for long enough: a wait may be faked to help somebody past its limits. While one is in
-// flight there is no silence, however long the host does nothing.
+// Each time a command of the tenant is let through, the next one is held twice as long, and at least ten times as long as such
+// commands used the device. This ends after a long enough silence. The reason is that a wait may be faked to get a tenant past
+// its limits. While such a command is in flight, there is no silence, however long the host does nothing.
 Nanos Engine::Impl::DeadlockHold(const TenantState& tenant, Time now) const {
   if (tenant.hold == Nanos(0)) return options.deadlock_hold;
   const Nanos hold = std::max(tenant.hold, kHoldPerUse * tenant.passed_used);

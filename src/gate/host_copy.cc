@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of every copy between the host and a device through the gate, and of what graphs copy.
+// The path of every copy between the host and a device through the gate, and of the copies in graphs.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -9,7 +9,8 @@
 namespace gpushare::gate {
 namespace {
 
-// Copies of limited tenants go in pieces, so that others get in between; beside others all do, as CopyPiece() says.
+// The size of pieces for tenants with a copy limit, so that other copies get in between. Beside other tenants CopyPiece()
+// decides instead.
 constexpr uint64_t kLimitedPiece = uint64_t{4} << 20;
 
 std::array<std::pair<CopyDirection, uint64_t>, 2> WaysOf(const CopyBytes& bytes) {
@@ -17,7 +18,7 @@ std::array<std::pair<CopyDirection, uint64_t>, 2> WaysOf(const CopyBytes& bytes)
            {CopyDirection::kDeviceToHost, bytes.to_host}}};
 }
 
-// Of an array's memory and of a box's nobody says.
+// Whether a copy may be divided. For arrays and boxes the driver does not tell the allocation; these are divided.
 bool IsDivisible(const driver::Driver& driver, const HostCopy& copy) {
   if (copy.line == 0) return true;
   driver::DevicePtr base = 0;
@@ -43,7 +44,7 @@ bool Gate::PutPart(const HostCopy& copy, uint64_t count, Put put, Copied* copied
 
 Copied Gate::Copy(StreamGate& stream, const HostCopy& copy, Put put) {
   Copied copied;
-  if (copy.parts * copy.part_bytes < kLeastSharedCopy) {  // it goes whole, whoever is there
+  if (copy.parts * copy.part_bytes < kLeastSharedCopy) {  // always goes whole
     PutPart(copy, copy.parts, put, &copied);
     return copied;
   }
@@ -56,7 +57,7 @@ Copied Gate::Copy(StreamGate& stream, const HostCopy& copy, Put put) {
                    IsDivisible(state_->engine.driver, copy);
   while (copied.parts < copy.parts) {
     const uint64_t left = copy.parts - copied.parts;
-    // A last one of two would wait for all before it.
+    // When paced, a last piece of double size would have to wait for all pieces before it.
     const uint64_t whole = paced ? in_piece : 2 * in_piece;
     uint64_t n = in_pieces && left > whole ? in_piece : left;
     if (paced && !AwaitCopyRoom(direction, n * copy.part_bytes, piece)) {

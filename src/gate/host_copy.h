@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a copy between the host and a device tells the gate: Gate::Copy() puts it on its stream, in pieces where others are
-// to get in between.
+// Describes a copy between the host and a device to the gate. Gate::Copy() puts it on its stream, in pieces if copies of other
+// tenants have to get in between.
 //
 //   const Copied copied = gate->Copy(*stream, {.direction = CopyDirection::kHostToDevice, .parts = bytes, .line = to},
 //                                    [&](uint64_t first, uint64_t count) {
@@ -20,19 +20,19 @@ namespace gpushare::gate {
 
 struct HostCopy {
   CopyDirection direction = CopyDirection::kHostToDevice;
-  // What can be put on the stream one by one, in this order: the bytes of a line, the rows of a box.
+  // The number of parts that can be put on the stream one by one, in order: the bytes of a line or the rows of a box.
   uint64_t parts = 0;
   uint64_t part_bytes = 1;
-  // Where a line lies on the device. It is divided within one allocation only, so that no piece is refused after another
-  // went. 0: of arrays and of boxes the driver does not say, and they are divided.
+  // The device address of a line. A line is divided only within one allocation, so that no piece is refused after another
+  // was put. 0: an array or a box, whose allocation the driver does not tell; these are divided.
   driver::DevicePtr line = 0;
-  // Each call comes back when what it copies is there: nobody is told that it is in flight.
+  // Each call returns when its copy is complete, so it is not counted as in flight.
   bool blocks = false;
-  // Others may be waiting for it: held so long a piece passes, and is charged.
+  // Other work may be waiting for the copy: a piece held for this long is let through and charged.
   Nanos longest_hold = Nanos::max();
 };
 
-// What of a launch crosses to and from the host.
+// The bytes that a launch copies to and from the host.
 struct CopyBytes {
   uint64_t to_device = 0, to_host = 0;
   bool any() const { return to_device > 0 || to_host > 0; }

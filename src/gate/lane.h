@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of nearly every launch through the gate: a kernel whose cost is settled, paid from credit in hand.
+// The path of nearly every launch through the gate: a kernel whose cost is settled, paid from credit in hand.
 //
 //   const Lane lane = gate->LaneOf(stream);                 // once
 //   uint32_t launch;
@@ -9,11 +9,11 @@
 //     ... gate->Admit(stream, work) ...
 //   }
 //
-// What it touches of the tenant and of the stream, so that it needs neither a call nor a lock: nor, where the credit is in
-// the thread's pocket (pocket.h), an atomic operation. One that spends from the page waits for all stores before it, so
-// there is to be none that is not needed.
+// A Lane holds what a launch needs of the tenant and of the stream, so a launch needs neither a call nor a lock. If the credit
+// is in the thread's pocket (pocket.h), it needs no atomic operation either. An atomic operation on the page waits for all
+// stores before it, so this path avoids unnecessary stores.
 //
-// Threading: thread-safe. It stays good until the stream is removed.
+// Threading: thread-safe. A lane is valid until the stream is removed.
 #ifndef GPUSHARE_GATE_LANE_H_
 #define GPUSHARE_GATE_LANE_H_
 
@@ -29,22 +29,22 @@
 namespace gpushare::gate {
 
 struct Lane {
-  TenantPage* page = nullptr;  // null: there is no such way, see Gate::Admit()
+  TenantPage* page = nullptr;  // null: this path is not available, use Gate::Admit()
   LaunchRing* ring = nullptr;
   const meter::CostModel* costs = nullptr;
-  // The keys of the stream's last launches. A race between threads that launch on the same stream costs a
-  // prediction, nothing else.
+  // The keys of the stream's last launches. A race between threads that launch on the same stream costs only
+  // a prediction.
   std::atomic<uint64_t>* context = nullptr;
-  uint64_t record = 0;  // a LaunchRecord in which only the stream stands
+  uint64_t record = 0;  // a LaunchRecord with nothing but the stream set
   int levels = 0;       // as in StreamPlace
 
-  // By how much the next kernel's CUDA priority is to be above the stream's own.
+  // How far the next kernel's CUDA priority has to be above the stream's own.
   int Level() const {
     return levels == 0 ? 0 : std::min(levels, page->level.load(std::memory_order_relaxed));
   }
 
-  // Pays for a launch of the kernel and numbers it. False, and nothing has happened: its cost is not settled, or there is
-  // not so much credit. `pocket`: the calling thread's, or `no_pocket`.
+  // Pays for a launch of the kernel and numbers it. False, and nothing has changed: its cost is not settled, or there is not
+  // enough credit. `pocket` is the calling thread's, or `no_pocket`.
   [[gnu::always_inline]] bool Take(uint64_t key, Pocket& pocket, uint32_t* launch) const {
     const uint64_t before = context->load(std::memory_order_relaxed);
     const meter::CostModel::Settled cost = costs->FindSettled(key, before);
@@ -52,7 +52,7 @@ struct Lane {
       return false;
     return Pay(key, before, cost, /*graph=*/false, pocket, launch);
   }
-  // From the page.
+  // The same, from the page alone.
   [[gnu::always_inline]] bool Take(uint64_t key, uint32_t* launch) const {
     const uint64_t before = context->load(std::memory_order_relaxed);
     const meter::CostModel::Settled cost = costs->FindSettled(key, before);
@@ -63,7 +63,7 @@ struct Lane {
     return true;
   }
 
-  // The same of a launch that is such a habit, from a pocket alone.
+  // The same for a launch that equals `habit`, from a pocket alone.
   [[gnu::always_inline]] bool TakeAgain(Habit& habit, Pocket& pocket, uint32_t* launch) const {
     uint64_t word;
     if (!habit.Price(*page, pocket) || !pocket.Spend(habit.charge, &word)) [[unlikely]]
@@ -74,7 +74,7 @@ struct Lane {
     return true;
   }
 
-  // Spends credit on a launch of so settled a cost and numbers it. False: there is not so much.
+  // Spends credit on a launch of settled cost and numbers it. False: there is not enough credit.
   [[gnu::always_inline]] bool Pay(uint64_t key, uint64_t before, meter::CostModel::Settled cost,
                                   bool graph, Pocket& pocket, uint32_t* launch) const {
     const uint64_t charge = page->ChargeOf(cost.cost_ns);
@@ -85,7 +85,7 @@ struct Lane {
   }
 
  private:
-  // What was paid for: `word` is what stood there.
+  // Records a launch that was paid for. `word` is the value of the credit word before.
   [[gnu::always_inline]] void Put(uint64_t key, uint64_t before, meter::CostModel::Settled cost,
                                   bool graph, uint64_t word, uint32_t* launch) const {
     *launch = TenantPage::LaunchOf(word);

@@ -8,7 +8,7 @@
 
 namespace gpushare::gate {
 
-// When the last of the tenant's exclusive leases ends, by what is known; now, when it has none.
+// When the last of the tenant's exclusive leases ends, as far as known; `now` if it has none.
 Time Engine::Impl::ExclusiveUntil(const TenantState& tenant, Time now) const {
   Time until = now;
   for (const LeaseState& lease : leases) {
@@ -24,7 +24,7 @@ std::vector<LeaseState>::iterator Engine::Impl::FindLease(uint64_t id) {
                       [id](const LeaseState& lease) { return lease.id == id; });
 }
 
-// What is launched on its streams from now on is the lease's.
+// What is launched on the lease's streams from now on belongs to the lease.
 void Engine::Impl::OpenLease(const LeaseState& lease, Time now) {
   const LeaseRequest& request = lease.request;
   const float cost =
@@ -34,18 +34,18 @@ void Engine::Impl::OpenLease(const LeaseState& lease, Time now) {
 
 void Engine::Impl::OpenLeaseOn(StreamGate& stream, float cost, Time now) {
   const bool idle = stream.markers_pending == 0 && stream.unmarked == 0;
-  if (idle) stream.recorded_until = DeviceTime(now);  // what comes did not begin before
+  if (idle) stream.recorded_until = DeviceTime(now);  // what is launched now did not begin before
   try {
     replay.Append(stream.replay, {meter::CostModel::kCatchAll, cost, 1, /*opaque=*/true},
                   DeviceTime(now));
   } catch (const std::bad_alloc&) {
-    // What is launched there is then charged to nobody else, and the lease by its hint.
+    // Work launched there is then charged to no other tenant, and the lease is charged its hint.
   }
 }
 
 namespace {
 
-// Room for one lease more, from here on.
+// Reserves room for one more lease while it exists.
 class LeaseRoom {
  public:
   explicit LeaseRoom(Engine::Impl& engine) : engine_(engine) {
@@ -83,7 +83,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
                               .deadline = request.deadline,
                               .called_off = request.called_off};
   uint64_t id = 0;
-  // Whatever takes memory is done before the grant is spent.
+  // Everything that needs memory is done before the grant is spent.
   LeaseState lease = {0, &tenant, request, request.hint.count(), {}, {}};
   const LeaseRoom room(engine);
   const Verdict verdict = engine.WaitForGrant(tenant, grant, [&](uint32_t launch, Time now) {
@@ -140,13 +140,13 @@ void Gate::BeginLease(uint64_t id) {
   engine.OpenLease(lease, now);
   if (!lease.request.exclusive) return;
   engine.arbiter.HoldExclusive(tenant.id, engine.ExclusiveUntil(tenant, now));
-  engine.RunArbiter(now, nullptr);  // who waits was told of no end
+  engine.RunArbiter(now, nullptr);  // waiters were given no time at which the lease ends
 }
 
 void Gate::ExtendLease(uint64_t id, const std::vector<StreamGate*>& streams) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
-  engine.CloseOpen(tenant, nullptr);  // what was launched there before is nobody's lease's
+  engine.CloseOpen(tenant, nullptr);  // earlier launches there do not belong to the lease
   const Time now = engine.clock.Now();
   const Section section(engine);
   const auto at = engine.FindLease(id);
@@ -187,7 +187,7 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
     if (lease.request.exclusive) {
       engine.arbiter.HoldExclusive(tenant.id, engine.ExclusiveUntil(tenant, now));
     }
-    // One whose gang did not come to be has run nothing.
+    // If the gang never became complete, the lease has run nothing.
     if (lease.request.held_back) lease.request.streams.clear();
     int64_t charge = lease.charged_ns;
     for (StreamGate* stream : lease.request.streams) {
@@ -201,7 +201,7 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
       engine.RecordLease(lease, now, /*charged_as_held=*/charge > 0);
     }
     if (charge > 0) {
-      // No stream to put a marker on: what is charged is the time that it was held.
+      // Without a stream for a marker, the lease is charged the time for which it was held.
       const bool kept = lease.request.exclusive || !lease.request.held_back;
       const Nanos measured = kept ? now - lease.acquired : Nanos(0);
       engine.arbiter.Launched(tenant.id, 1, now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Markers: which launches an event closes, who records it, what happens when none can be recorded.
+// Markers: which launches an event closes, who records it, and what happens if none can be recorded.
 #include <algorithm>
 #include <memory>
 #include <new>
@@ -13,13 +13,13 @@
 namespace gpushare::gate {
 namespace {
 
-// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and what follows it.
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and the other errors about captures.
 constexpr int kFirstCaptureError = 900, kLastCaptureError = 908;
 
 }  // namespace
 
 Marker Engine::Impl::NewMarker(StreamGate& stream) {
-  // The boundary is drawn now: what others launch while the driver is called comes behind it.
+  // The boundary is drawn now, so launches of other threads during the driver's call come behind it.
   replay.Boundary(stream.replay);
   stream.marking = true;
   Marker marker;
@@ -47,13 +47,14 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
       if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
       if (stream->thread != nullptr && stream->thread != ThisThread()) continue;
       if (only == nullptr && stream->entering > 0)
-        continue;              // its thread marks it, or the next who comes by
-      if (count == 16) break;  // the rest is marked next time
+        continue;              // the entering thread or the next caller marks it
+      if (count == 16) break;  // the other streams are marked next time
       Marker& marker = todo[count];
       try {
         marker = NewMarker(*stream);
       } catch (const std::bad_alloc&) {
-        // Whoever calls launches, or only waits: it stays open, and is marked next time. The others have theirs.
+        // The caller must go on without memory too, so this stream stays open and is marked next time. Other streams get their
+        // markers.
         LookBy(began + kSilence);
         continue;
       }
@@ -69,7 +70,7 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
   LookBy(NextPoll(now));
 }
 
-// False: there is no memory for it.
+// Puts the marker into the stream's list. False: there is no memory for it.
 bool Engine::Impl::KeepMarker(StreamGate& stream, const Marker& marker) {
   try {
     if (stream.markers.empty()) marked_streams.push_back(&stream);
@@ -81,8 +82,8 @@ bool Engine::Impl::KeepMarker(StreamGate& stream, const Marker& marker) {
   }
 }
 
-// Hands a marker whose boundary is drawn to the reconciler. Without an event or memory for it, or when its stream was
-// removed meanwhile, it is settled as predicted.
+// Hands a marker whose boundary is drawn to the reconciler. Without an event or memory for the marker, or if its stream was
+// removed meanwhile, its work is settled as predicted.
 void Engine::Impl::AddMarker(const Marker& marker, Time now) {
   StreamGate& stream = *marker.stream;
   TenantState& tenant = *stream.tenant;
@@ -107,7 +108,7 @@ void Engine::Impl::SettleAsPredicted(TenantState& tenant, sched::Phase phase, in
 
 void Engine::Impl::RecordMarker(Marker& marker) {
   StreamGate& stream = *marker.stream;
-  const base::NoCancel whole;  // the stream is `marking` until it is added
+  const base::NoCancel whole;  // the stream is `marking` until the marker is added
   const InContextOf there(*this, stream);
   if (there.ok()) marker.event = RecordMarkerHere(stream, marker);
 }
@@ -137,13 +138,13 @@ driver::Event Engine::Impl::RecordMarkerHere(StreamGate& stream, Marker& marker)
       return nullptr;
     }
   } catch (const std::bad_alloc&) {
-    return nullptr;  // what has no marker is settled as predicted, and nobody waits for it
+    return nullptr;  // its work is settled as predicted
   }
   marker.recording = clock.Now();
   const driver::Result result = driver.RecordEvent(event, stream.handle);
   marker.recorded = clock.Now();
   if (result == driver::Result::kSuccess) return event;
-  // One that died with its context is not worth keeping.
+  // An event that died with its context cannot be used again.
   if (result != driver::Result::kInvalidHandle) stream.events->Give(event);
   Refused(*stream.tenant, result, "cuEventRecord");
   return nullptr;
@@ -153,7 +154,7 @@ void Engine::Impl::Refused(TenantState& tenant, driver::Result refused, const ch
   try {
     Report(tenant, driver::ToStatus(refused, call));
   } catch (const std::bad_alloc&) {
-    events_suspect = true;  // it will be seen again
+    events_suspect = true;  // a lost context will show again
   }
 }
 
@@ -166,7 +167,7 @@ void Engine::Impl::Note(Incident incident, const TenantState& tenant) noexcept {
 }
 
 void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
-  // That somebody captures just then is no fault.
+  // It is no fault if a capture is in progress.
   const int code = static_cast<int>(driver::FromStatus(refused));
   if (code >= kFirstCaptureError && code <= kLastCaptureError) return;
   const Section section(*this);
@@ -180,7 +181,8 @@ void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
   if (!lost || !of_context.ok()) return;
   of_context = refused;
   if (watchdog == nullptr) return;
-  // Which of them did it the driver does not say; `tenant` is the one that asked, of work of its own.
+  // The driver does not tell which tenant caused the fault. All tenants with work in flight in the context are reported, and
+  // `tenant`, whose marker was refused.
   for (TenantState* open : open_tenants) SyncLaunches(*open, clock.Now());
   for (const auto& suspect : tenants) {
     if (suspect == nullptr || suspect->own_context != tenant.own_context) continue;
@@ -224,7 +226,7 @@ void Engine::Impl::MarkStart(Marker marker) {
   const Time now = clock.Now();
   const Section section(*this);
   AddMarker(marker, now);
-  marker.stream->tenant->launching_since = now;  // the launch that it is for comes after it
+  marker.stream->tenant->launching_since = now;  // the launch that the marker is for follows
 }
 
 }  // namespace gpushare::gate

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The credit of a tenant in the hands of the one thread that launches for it, which spends it without an atomic operation:
-// one that locks waits for all that is before it, and all that is behind it waits.
+// The credit of a tenant in the hands of the only thread that launches for it. The thread spends it without an atomic
+// read-modify-write, which would wait for everything before it and hold up everything behind it.
 //
 //   uint64_t word;
 //   if (pocket.Spend(page.ChargeOf(cost), &word)) ...       // the thread whose pocket it is
 //
-// `spent` is written by that thread alone, `limit` by whoever holds the engine's lock. To take something out, `limit` is
-// lowered, every thread of the process passes a barrier (base/process_barrier.h), and then `spent` is read: the thread
-// looks at `limit` once more behind its store, so either its launch is in what was read, or it sees that there is less.
-// In the latter case it asks under the lock what has become of it (Purse::Claim).
+// Only that thread writes `spent`, and only a holder of the engine's lock writes `limit`. To take credit out, the holder lowers
+// `limit`, makes every thread of the process pass a barrier (base/process_barrier.h), and then reads `spent`. The thread reads
+// `limit` again after its store to `spent`. So either its launch is included in the value that was read, or it sees the lower
+// limit. In the latter case it asks under the lock whether the launch is paid (Purse::Claim).
 //
-// When its thread ends, the pocket is left (Leave()) and may become another's: whoever has had it points to it no longer. It
-// is there for as long as its thread or the purse.
+// When its thread ends, it leaves the pocket (Leave()), and another thread may get it; the old one has no pointer to it any
+// more. A pocket lives as long as its thread or its purse, whichever is longer.
 //
-// Threading: as that says.
+// Threading: as described above.
 #ifndef GPUSHARE_GATE_POCKET_H_
 #define GPUSHARE_GATE_POCKET_H_
 
@@ -30,24 +30,24 @@ struct alignas(64) Pocket {
   Pocket(const Pocket&) = delete;
   Pocket& operator=(const Pocket&) = delete;
 
-  // As TenantPage::credit: [ns:40 | launches:24]. When the launches begin again at 0 it is a nanosecond more.
+  // As TenantPage::credit: [ns:40 | launches:24]. When the launches wrap around to 0, they carry a nanosecond.
   std::atomic<uint64_t> spent{0};
-  // What that may come to, whatever the launches are; 0: none may be made.
+  // The greatest value that `spent` may reach before the launch is counted; 0: nothing may be launched.
   std::atomic<uint64_t> limit{0};
-  // By which list of prices its thread pays: of no two that a purse ever had the number is the same. Written under the lock,
-  // whenever what launches are charged changes while the credit is here, or it comes here.
+  // The number of the price list by which its thread pays. A purse never uses a number twice. Written under the lock when the
+  // charges of launches change while the credit is here, and when the credit comes here.
   std::atomic<uint64_t> prices{0};
   uint64_t seen = 0;  // under the lock: `spent` when something was last taken out
   Purse* const purse = nullptr;
-  // Whose: ThisThread(). Null: nobody's any more. A thread finds its own here only while it is its own.
+  // ThisThread() of the owner; null: the pocket was left. Only the owner can find itself here.
   std::atomic<const void*> thread{nullptr};
 
   bool IsOf(const void* one) const { return thread.load(std::memory_order_relaxed) == one; }
-  // By its thread, which does not come back to it. What it has spent is there for whoever gets it.
+  // Called by its thread, which must not use it afterwards. The next owner finds what has been spent.
   void Leave() { thread.store(nullptr, std::memory_order_release); }
   bool IsLeft() const { return thread.load(std::memory_order_acquire) == nullptr; }
 
-  // Spends such a charge (TenantPage::ChargeOf) if there is so much; the launch's number stands in `word`.
+  // Spends `charge` (TenantPage::ChargeOf) if there is enough credit. `word` gets the old value, with the launch's number.
   [[gnu::always_inline]] bool Spend(uint64_t charge, uint64_t* word) {
     const uint64_t before = spent.load(std::memory_order_relaxed);
     const uint64_t after = before + charge;
@@ -60,11 +60,11 @@ struct alignas(64) Pocket {
     return true;
   }
 
-  // Something was taken out meanwhile. Whether the launch that was numbered `before` is paid; if not it never was.
+  // Credit was taken out meanwhile. Returns whether the launch numbered by `before` is paid; if not, it does not count.
   static bool Claim(Pocket& pocket, uint64_t before) noexcept;  // purse.cc
 };
 
-// Of those that have none.
+// For threads that have no pocket.
 inline constinit Pocket no_pocket;
 
 }  // namespace gpushare::gate

@@ -12,7 +12,7 @@
 namespace gpushare::gate {
 namespace {
 
-// Whatever the launches are numbered.
+// The limit for `ns` of credit, whatever the launch number is.
 uint64_t LimitOf(uint64_t ns) { return ns << TenantPage::kLaunchBits | TenantPage::kLaunchMask; }
 
 }  // namespace
@@ -21,8 +21,8 @@ bool Pocket::Claim(Pocket& pocket, uint64_t before) noexcept {
   return pocket.purse->Claim(pocket, before);
 }
 
-// What its thread has just spent, after something was taken out, is paid when it was in what was read then, or when there
-// has been more since. Else it waits to be told that it is not.
+// Whether everything in `spent` is paid. After credit was taken out, the thread's last launch is paid if it was included in the
+// value read then, or if credit was added since. If not, the thread is about to learn in Claim() that it is not paid.
 bool Purse::Paid(const Pocket& pocket, uint64_t spent) {
   return spent <= pocket.limit.load(std::memory_order_relaxed) + 1;
 }
@@ -52,7 +52,7 @@ void Purse::Add(uint64_t ns) {
   if (pocket != nullptr &&
       TenantPage::CreditOf(pocket->limit.load(std::memory_order_relaxed)) + ns >
           TenantPage::kMostCredit) {
-    // Its thread asks by other ways than Asked(), where the sum would have been made small again.
+    // The thread does not call Asked(), which would have reset the sum.
     if (pocket->IsOf(ThisThread())) {
       Rebase(*pocket);
     } else {
@@ -68,10 +68,11 @@ void Purse::Add(uint64_t ns) {
   pocket->limit.store(LimitOf(TenantPage::CreditOf(limit) + ns), std::memory_order_release);
 }
 
-// Nobody spends from it meanwhile: it is the calling thread's, or its thread has ended.
+// Whether no thread can be spending from the pocket now: it is the calling thread's, or its thread has left it.
 bool Purse::IsAtRest(const Pocket& pocket) { return pocket.IsOf(ThisThread()) || pocket.IsLeft(); }
 
-// Takes all out; how much that was. What its thread launches at the same time is in `seen`, or is not paid.
+// Takes all credit out and returns how much it was. A launch that the pocket's thread makes at the same time is included in
+// `seen`, or is not paid.
 uint64_t Purse::Empty(Pocket& pocket) {
   uint64_t limit = std::exchange(stopped_at_, 0);
   if (limit == 0) {
@@ -82,17 +83,17 @@ uint64_t Purse::Empty(Pocket& pocket) {
       base::ProcessBarrier();
     }
   }
-  // One that still waits to be told that it is not paid is not paid by this either.
+  // A launch that is still waiting in Claim() to learn that it is not paid does not get paid here either.
   const uint64_t spent = pocket.spent.load(std::memory_order_acquire);
   if (spent <= limit + 1) pocket.seen = spent;
   const uint64_t all = TenantPage::CreditOf(limit), used = TenantPage::CreditOf(pocket.seen);
   pocket.limit.store(LimitOf(used), std::memory_order_release);
-  // Who has spent all meanwhile, with the last of the numbers, has spent a nanosecond more than there was.
+  // If all credit was spent meanwhile and the launch number wrapped around, one nanosecond more than `all` was used.
   return std::max(all, used) - used;
 }
 
-// From here on its thread finds nothing, or what it has spent is seen behind the barrier, or it waits in Claim() for whoever
-// stops it, who holds the lock.
+// From here on the pocket's thread finds no credit; or its last spending is visible behind the barrier; or it waits in Claim()
+// for the lock, which the caller holds.
 bool Purse::StopSpending() {
   Pocket* const pocket = holder();
   if (pocket == nullptr || IsAtRest(*pocket)) return false;
@@ -103,7 +104,7 @@ bool Purse::StopSpending() {
   return true;
 }
 
-// Whoever waits in Claim() has been paid for.
+// A launch that waits in Claim() counts as paid after this.
 void Purse::LetSpend() {
   if (stopped_at_ == 0) return;
   holder()->limit.store(std::exchange(stopped_at_, 0), std::memory_order_release);
@@ -119,7 +120,7 @@ bool Purse::Spend(uint64_t ns, uint32_t* launch) {
   Pocket* const pocket = holder();
   if (pocket == nullptr) return page_.Spend(ns, launch);
   uint64_t word;
-  // Nobody takes anything out at the same time.
+  // Nobody takes credit out at the same time, since the lock is held.
   if (ns > TenantPage::kMostCredit || !pocket->Spend(ns << TenantPage::kLaunchBits, &word)) {
     return false;
   }
@@ -132,18 +133,19 @@ void Purse::Share() {
   if (pocket == nullptr) return;
   if (pocket->IsOf(ThisThread()) && base::HasProcessBarrier()) return;
   const bool ended = pocket->IsLeft();
-  // What its thread still spends from it is not there any more: Claim().
+  // If the pocket's thread still spends from it now, Claim() tells it that the launch is not paid.
   const uint64_t left = Empty(*pocket);
   const uint64_t spent = Spent(*pocket);
   holder_.store(nullptr, std::memory_order_release);
-  // Nobody spends from an empty page.
+  // A plain store is enough, since nobody can spend from an empty page.
   page_.credit.store(left << TenantPage::kLaunchBits | TenantPage::LaunchOf(spent),
                      std::memory_order_release);
   if (!ended) wanted_ = std::min(wanted_ * 2, kAtMost);
   in_a_row_ = 0;
 }
 
-// A pocket in which there is nothing buys nothing, at whatever prices: it gets the latest with the credit.
+// Only the pocket that has the credit needs the new price list. An empty pocket pays for nothing, and gets the latest list
+// together with the credit.
 void Purse::PricesChanged() {
   ++prices_;
   if (Pocket* const pocket = holder()) pocket->prices.store(prices_, std::memory_order_release);
@@ -164,7 +166,7 @@ std::shared_ptr<Pocket> Purse::PocketOf(const void* thread) {
   return pockets_.back();
 }
 
-// Its thread's, which launches nothing meanwhile.
+// Makes the sums of a pocket small again. To be called only if its thread cannot launch meanwhile, because it is the caller.
 void Purse::Rebase(Pocket& pocket) {
   const uint64_t spent = pocket.spent.load(std::memory_order_relaxed);
   const uint64_t limit = pocket.limit.load(std::memory_order_relaxed);
@@ -196,7 +198,7 @@ Pocket* Purse::Asked() noexcept {
     return nullptr;
   }
   pocket = held_.get();
-  // Others may be spending: what they have got is theirs.
+  // Other threads may be spending from the page right now; what they have spent stays spent.
   const uint64_t word = page_.credit.fetch_and(TenantPage::kLaunchMask, std::memory_order_acq_rel);
   pocket->prices.store(++prices_, std::memory_order_release);
   pocket->seen = TenantPage::LaunchOf(word);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a tenant's credit is: in its page, for all threads, or in the pocket of the one that launches alone.
+// Holds a tenant's credit: in its page, for all threads, or in the pocket of the only thread that launches.
 //
-// A thread gets it into its pocket when it was the only one to ask for grants several times in a row, and loses it when
-// another comes; then it takes twice as many to get it back, and half as many again when it has kept it for as many. So
-// threads that take turns pay for it rarely, and one that another has come by now and then does not for ever. One that ends
-// loses nothing to who comes after it, and leaves its pocket to it.
+// A thread gets the credit into its pocket when it has asked for grants several times in a row and no other thread has. It
+// loses the credit when another thread asks. After each loss twice as many requests in a row are needed, and half as many
+// once a thread has kept the credit for that many requests. So threads that take turns rarely pay for the change, and a thread that
+// another one disturbs now and then recovers. A thread that ends does not count as a loss, and its pocket can be reused.
 //
-// Threading: under the engine's lock, but for what says otherwise.
+// Threading: call everything under the engine's lock, unless stated otherwise.
 #ifndef GPUSHARE_GATE_PURSE_H_
 #define GPUSHARE_GATE_PURSE_H_
 
@@ -23,48 +23,49 @@ namespace gpushare::gate {
 
 class Purse {
  public:
-  // `mutex`: the engine's.
+  // `mutex` is the engine's lock.
   Purse(TenantPage& page, base::Mutex& mutex) : page_(page), mutex_(mutex) {}
   Purse(const Purse&) = delete;
   Purse& operator=(const Purse&) = delete;
 
-  // As TenantPage::credit, wherever it is.
+  // The credit word as in TenantPage::credit, wherever the credit is.
   uint64_t Look() const;
   void Add(uint64_t ns);
   uint64_t TakeAll();
-  // Of several purses at once, so that one barrier does for all: StopSpending() of each, then, if any said so,
-  // base::ProcessBarrier(), then TakeAll() of each, or LetSpend() where all is to stay as it was. Nothing else of the purse is
-  // called in between, nor is the lock let go.
+  // To empty several purses with one barrier, call StopSpending() of each, then base::ProcessBarrier() if any returned true,
+  // then for each TakeAll(), or LetSpend() to keep its credit. In between nothing else of the purse may be called, and the lock
+  // must not be released.
   bool StopSpending();
   void LetSpend();
-  // By the calling thread. From another's pocket it is fetched.
+  // Spends for the calling thread. Credit in another thread's pocket is taken from there first.
   bool Spend(uint64_t ns, uint32_t* launch);
-  // What is in another's pocket than the calling thread's goes into the page; in its own too, where there is no barrier any
-  // more.
+  // Moves credit from another thread's pocket into the page; also from the calling thread's own pocket if the process barrier
+  // is not available any more.
   void Share();
 
-  // What launches are charged is not what it was.
+  // The charges of launches have changed.
   void PricesChanged();
 
-  // The pocket in which it is; null: in the page. Without the lock: of the calling thread that is the truth until it lets go.
+  // The pocket that has the credit; null: the page has it. May be called without the lock: whether it is the calling thread's
+  // own pocket is reliable.
   Pocket* holder() const { return holder_.load(std::memory_order_acquire); }
 
-  // The calling thread, which may launch by a pocket, has asked for a grant. Its pocket, if the credit is there now; null:
-  // it is not. Where there is no memory for it, it is not.
+  // The calling thread, which can pay from a pocket, has asked for a grant. Returns its pocket if the credit is there now, else
+  // null; also null if there is no memory for a pocket.
   Pocket* Asked() noexcept;
-  // The one in which the credit was last, for a thread to keep until it leaves it.
+  // The pocket that had the credit last. A thread keeps its own until it leaves it.
   const std::shared_ptr<Pocket>& held() const { return held_; }
 
-  // Of Pocket::Spend(), which holds no lock.
+  // Called by Pocket::Spend(), without the lock.
   bool Claim(Pocket& pocket, uint64_t before) noexcept;
 
  private:
-  static constexpr size_t kMostPockets = 64;  // of threads that are there
+  static constexpr size_t kMostPockets = 64;  // for threads that exist at the same time
   static constexpr uint32_t kAtFirst = 4, kAtMost = 1 << 14;
-  // So much spent is forgotten by its thread: the sum has 40 bits.
+  // Beyond this the sum of what was spent is reset, since it has 40 bits.
   static constexpr uint64_t kMuch = uint64_t{1} << 36;
 
-  // That of a thread, or one that was left. Null: there are too many.
+  // The pocket of a thread, or one that was left. Null: there are too many.
   std::shared_ptr<Pocket> PocketOf(const void* thread);
   static void Rebase(Pocket& pocket);
   static bool Paid(const Pocket& pocket, uint64_t spent);
@@ -75,12 +76,12 @@ class Purse {
   TenantPage& page_;
   base::Mutex& mutex_;
   std::atomic<Pocket*> holder_{nullptr};
-  uint64_t prices_ = 0;      // the number of the last list
-  uint64_t stopped_at_ = 0;  // the limit of the holder's pocket while it is stopped; 0: it is not
+  uint64_t prices_ = 0;      // number of the last price list
+  uint64_t stopped_at_ = 0;  // limit of the holder's pocket while it is stopped; 0: not stopped
   std::shared_ptr<Pocket> held_;
   std::vector<std::shared_ptr<Pocket>> pockets_;
-  const void* last_ = nullptr;                 // who asked last
-  uint32_t in_a_row_ = 0, wanted_ = kAtFirst;  // times it asked: to get it, and since it has it
+  const void* last_ = nullptr;                 // the thread that asked last
+  uint32_t in_a_row_ = 0, wanted_ = kAtFirst;  // requests in a row so far, and needed for a change
 };
 
 }  // namespace gpushare::gate

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reconciler: sees markers complete, turns them into device time, corrects the tenants.
+// The reconciler: sees markers complete, turns them into device time, and corrects the charges of tenants.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -9,36 +9,37 @@
 namespace gpushare::gate {
 namespace {
 
-// Between two looks at a marker that is due.
+// Time between two queries of a marker that is due.
 constexpr Nanos kPoll = Micros(5);
-// How much of the predicted time must have passed before the first look.
+// The part of the predicted time that must have passed before the first query.
 constexpr double kFirstLook = 0.9;
-// Work so late is charged before its marker is seen.
+// Work that is this late is charged before its marker is seen.
 constexpr Nanos kOverdue = Millis(10);
-// A marker that is late is asked for again after this part of its lateness, within bounds.
+// A late marker is queried again after its lateness divided by kPollParts, between kPoll and kLongestPoll.
 constexpr int kPollParts = 32;
 constexpr Nanos kLongestPoll = Millis(1);
 // A tenant that is charged this part of its kernels' durations or more does not share the device.
 constexpr float kFillsDevice = 0.97f;
-// Of the time that its kernels take.
+// Part of its kernels' time that others must have used for the tenant's kernels to go first (LevelOf()).
 constexpr double kLeavesMuch = 0.12;
-// Or this much, where a batch of theirs has so many commands or more.
+// The same where the others' batches hold kManyCommands or more.
 constexpr double kLeavesSome = 1 - kFillsDevice;
 constexpr double kManyCommands = 5;
-// Of the device's time: who is to have more goes first, and does so until it is to have less.
+// Parts of the device time: a tenant that is entitled to more than kMoreThanHalf goes first, until it is entitled to less than
+// kHalf.
 constexpr double kMoreThanHalf = 0.55, kHalf = 0.5;
-// A marker that began so soon after its submission found its stream idle.
+// A marker that began at most this long after its submission found its stream idle.
 constexpr Nanos kLateMarker = Nanos(500);
-// To the next look while there is a graph to be studied.
+// Time to the next round while there is a graph to study.
 constexpr Nanos kStudyPause = Micros(100);
-// A start marker lowers the offset of the clocks by this much, and this part of the time since the last.
+// A start marker may lower the offset of the clocks by kOffsetStep and the time since the last one divided by kFastestDrift.
 constexpr Nanos kOffsetStep = Nanos(100);
 constexpr int kFastestDrift = 10'000;
 
 }  // namespace
 
-// One pass over the first marker of each stream. True when one had completed: others may have before it
-// that were asked too early, so the caller asks again before it sorts by stamp.
+// One pass over the first marker of each stream. True if one had completed: others that were queried earlier in the
+// pass may have completed before it, so the caller queries again before it sorts by stamp.
 bool Engine::Impl::QueryMarkers(Round& round) {
   round.first.clear();
   {
@@ -49,7 +50,7 @@ bool Engine::Impl::QueryMarkers(Round& round) {
       round.completed.reserve(round.completed.size() + most);
       round.stamped.reserve(round.completed.size() + most);
     } catch (const std::bad_alloc&) {
-      return false;  // they are asked the next time
+      return false;  // the markers are queried next time
     }
     for (const StreamGate* stream : marked_streams) round.first.push_back(stream->markers.front());
   }
@@ -79,17 +80,18 @@ void Engine::Impl::HoldUp(StreamGate& stream, Time now) {
   }
 }
 
-// Whether the marker that began to take its time at `ended` found its stream idle, or nobody knows.
+// Whether the marker that took its stamp from `ended` on found its stream idle, or this cannot be told.
 bool Engine::Impl::FoundIdle(const Marker& marker, Nanos ended) const {
-  // No marker begins before it is submitted. An offset that was measured while another process had the device is too small
-  // by that wait, and then every marker seems to have found its stream idle. What a launch takes varies by less.
+  // No marker begins before it is submitted. An offset that was measured while another process had the device is too small by
+  // that wait, and every marker would seem to have found its stream idle. So this marker bounds the offset from below, with
+  // kLateMarker for the variation of launch times.
   const Nanos offset =
       std::max(submit_offset, marker.recording.time_since_epoch() - ended - kLateMarker);
   return ended <= marker.recorded.time_since_epoch() - offset + kLateMarker;
 }
 
-// Of work of the high band: what it has earned others, and what those that were let in beside it have cost it. Whether these
-// may have stretched it.
+// For a batch of the high band: adds what it has earned to its delay budget, and takes off by how much the commands let in
+// beside it have delayed it. Returns whether these may have stretched it.
 bool Engine::Impl::WasBeside(TenantState& tenant, const meter::Replay::Batch& batch, Nanos took) {
   if (tenant.delay_budget.part() <= 0) return false;
   Nanos late{0};
@@ -106,12 +108,12 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   TenantState& tenant = *stream.tenant;
   --stream.markers_pending;
   UnknownDone(tenant, marker.unknown);
-  // It stands behind all that was launched there before it was recorded.
+  // The marker is behind everything that was launched on the stream before it was recorded.
   if (marker.commands > 0 && stream.unsure_since < marker.recording) SetUnsure(stream, kNever);
   if (marker.waits_for_host) stream.held_up_since = kNever;
   if (marker.waits_for_host && !tenant.removed) arbiter.Resume(tenant.id, now);
   if (!stream.live) return;
-  // The marker began when what is before it ended, unless it found the stream idle.
+  // The marker began when the work before it ended, unless it found the stream idle.
   const Nanos ended = stamp - marker_cost;
   const Nanos began_after = std::exchange(stream.recorded_until, stamp);
   const bool late = marker.failed || FoundIdle(marker, ended);
@@ -123,13 +125,13 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const End end = marker.failed                 ? End::kUnknown
                   : late && marker.commands > 0 ? End::kBefore
                                                 : End::kStamped;
-  // Of one of which the driver does not say when it ended, nobody knows more than that it has run no longer than to now.
+  // If the driver does not say when a batch ended, the only bound on its run time is the present.
   const Nanos most(marker.failed && marker.commands > 0
                        ? static_cast<int64_t>(replay.UsedSoFar(stream.replay, stamp))
                        : 0);
   const meter::Replay::Batch batch = replay.Complete(stream.replay, ended, stamp, end);
-  // After a silence a marker that found its stream idle says nothing of a batch of which nobody knows when it was
-  // launched, nor whether it was yet: a thread may stand between the gate and the driver.
+  // A marker recorded after a silence that found its stream idle says nothing about its batch. It is unknown when the batch
+  // was launched, or whether it was: a thread may be stopped between the gate and the driver.
   if (marker.failed || (late && marker.after_silence)) {
     const Nanos taken = std::max(Nanos(marker.charged_ns), most);
     const Nanos paid = marker.failed ? Nanos(marker.accrued_ns) : Nanos(0);
@@ -138,11 +140,11 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
     if (marker.passed) PassedDone(tenant, taken, now);
     return;
   }
-  // The clocks of host and device drift apart; a start marker shows by how much. And nothing is seen
-  // before it happened.
+  // The clocks of host and device drift apart, and a start marker shows by how much. The offset is also bounded from
+  // above, since nothing is seen before it happened.
   if (marker.commands == 0 && !marker.behind_stall) {
-    // One that stood behind an event of another stream began later than its submission says, and clocks do
-    // not drift that fast.
+    // A marker that waited for an event of another stream began later than its submission suggests. Clocks do not drift that
+    // fast, so the step is bounded.
     const Nanos least = -kOffsetStep - (now - offset_seen) / kFastestDrift;
     const Nanos step = (marker.recorded.time_since_epoch() - ended - submit_offset) / 8;
     submit_offset += std::max(step, least);
@@ -151,13 +153,14 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   submit_offset = std::min(submit_offset, now.time_since_epoch() - stamp);
   if (marker.commands == 0) return;
 
-  // What ran beside it may have made it seem longer than it is: nobody is to make room for himself so.
+  // Commands that were let in beside the batch may have stretched it. It is not learnt then, since longer predictions would make
+  // more room for such commands.
   const bool stretched = WasBeside(tenant, batch, ended - began_after);
   if (batch.learnable && !marker.lease && !stretched) {
     bool changed = false;
     for (size_t i = 0; i < batch.commands.size();) {
       const meter::Replay::Command& command = batch.commands[i];
-      // The parts of one stand together, and are learnt as one.
+      // The parts of a graph are adjacent and are learnt as one command.
       float cost = 0;
       for (uint32_t n = 0; n < command.parts && i < batch.commands.size() &&
                            batch.commands[i].entry == command.entry;
@@ -176,11 +179,12 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
     if (changed) tenant.purse.PricesChanged();
   }
 
-  // A long graph that was not alone is taken to have cost what it costs alone: see WantsDevice().
+  // A long graph that was not alone is charged what it costs alone: see WantsDevice().
   const bool graphs =
       !marker.lease && std::any_of(batch.commands.begin(), batch.commands.end(),
                                    [](const meter::Replay::Command& c) { return c.opaque; });
-  // But for one that took far longer: what it does depends on data, or it was changed past us. Then the next one is measured.
+  // A graph that took far longer is the exception: its work depends on data, or it was changed in a way that the gate did not
+  // see. Then the next one is measured alone.
   const bool believed = graphs && batch.used_ns <= kDisbelieved * batch.predicted_ns;
   if (graphs && !believed) {
     stream.long_graphs_ns.store(kCalibrateAfterNs - 1, std::memory_order_relaxed);
@@ -197,14 +201,15 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   }
 
   if (marker.lease || graphs || batch.guessed) return;
-  // Charge by what the tenant's commands lately took of the device, not by what they take alone.
+  // Charges follow what the tenant's commands lately took of the device, not what they take alone.
   const double factor = batch.used_ns / std::max(batch.predicted_ns * batch.ratio, 1.0);
   const double old = tenant.page.charge_factor();
   const double weight = std::min(1.0, batch.predicted_ns / 2e6);
   const double now_charged = std::clamp(old + weight * (factor - old), 0.01, 1.0);
   if (tenant.page.set_charge_factor(now_charged)) tenant.purse.PricesChanged();
-  // Batches of kernels that fill the device are told apart whatever their length, and every marker between
-  // them is a microsecond in which nobody runs. Of kernels that go before others' it is one in which these get in.
+  // The replay can attribute batches of kernels that fill the device whatever their length, and each marker between
+  // them is a microsecond in which nothing runs. Between kernels that go first it is a microsecond in which others' kernels
+  // get in. Both kinds get larger grants.
   const bool fills = now_charged > kFillsDevice;
   const double part = std::min(1.0, batch.predicted_ns / 1e8);
   tenant.leaves += part * (1 - std::min(factor, 1.0) - tenant.leaves);
@@ -220,24 +225,26 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   arbiter.SetGrant(tenant.id, fills || level > 0 ? 2 * grant : grant);
 }
 
-// Of two kernels that do not fit side by side the one that comes second waits for all blocks of the first. Of whoever is
-// to have more than half of the time they go first, and those of others fill what they leave: so more of them run side by
-// side, at the same shares, since these are kept by who may launch how much.
-// It begins with one whose kernels leave much of the device: of others there is less to be had, and windows of 100 ms are
-// less sure where not all take turns. With less where others' batches hold many commands: there the replay has to guess in
-// which order the two took turns, and a turn that it is off by is charged to the wrong one. Who goes first it knows.
+// By how many CUDA priorities the tenant's kernels go first. Of two kernels that do not fit side by side, the second waits for
+// all blocks of the first. So the kernels of a tenant that is entitled to more than half of the time go first, and kernels of
+// others fill what they leave. More kernels run side by side that way, at the same shares, since shares are kept by how much
+// each tenant may launch.
+// This begins only if the tenant's kernels leave much of the device (kLeavesMuch). If they leave less, there is less to gain,
+// and shares in windows of 100 ms are less exact when not all tenants take turns. It begins at less (kLeavesSome) if the
+// others' batches hold many commands. For these the replay has to guess in which order the two tenants took turns, and if it
+// is off by a turn, that turn is charged to the wrong tenant. If one tenant goes first, the order is known.
 int Engine::Impl::LevelOf(const TenantState& tenant) {
   if (tenant.options.limits.band != sched::Band::kNormal) return 0;
   const double entitled = arbiter.Entitled(tenant.id);
   const int level = tenant.page.level.load(std::memory_order_relaxed);
   const double worth = commands_a_batch >= kManyCommands ? kLeavesSome : kLeavesMuch;
   if (level == 0 && tenant.leaves < worth) return 0;
-  // Alone it has nobody to go before, and will not be alone for long if it was not a moment ago.
+  // A tenant that is alone keeps its level: it has nobody to go before, and others that were active a moment ago will be back.
   if (entitled >= 1) return level;
   return entitled > (level > 0 ? kHalf : kMoreThanHalf) ? 1 : 0;
 }
 
-// What waits behind another's work is late as well, but has not begun to run: it is not told of.
+// Reports only work that is running. Work that waits behind another tenant's is late too, but has not begun.
 void Engine::Impl::WatchOver(const StreamGate& stream, Marker& marker) {
   const Nanos late = replay.Overrun(stream.replay);
   if (late < watchdog->limit()) return;
@@ -250,7 +257,7 @@ void Engine::Impl::WatchOver(const StreamGate& stream, Marker& marker) {
        *stream.tenant);
 }
 
-// Whoever holds a lease may wait for its work, and so never come to release it.
+// A thread that waits for the work of its lease may never come to release it, so leases are watched by time.
 Time Engine::Impl::WatchLeases(Time now) {
   Time next = kNever;
   if (watchdog == nullptr) return next;
@@ -296,8 +303,8 @@ void Engine::Impl::ChargeOverdue(Time now) {
   }
 }
 
-// Of one that others are shut out for, they wait until its last command is seen to be over: if it launches now and then
-// and waits for nothing, that is by the marker behind it alone.
+// The high band closes the device to others, and they wait until its last command is seen to be over. If the tenant launches
+// now and then and never waits for the device, only a marker of the reconciler shows that, so its silence is shorter.
 Nanos Engine::Impl::SilenceOf(const TenantState& tenant) const {
   const bool others = options.supply != nullptr || arbiter.tenants() > 1;
   return others && tenant.options.limits.band == sched::Band::kHigh
@@ -343,8 +350,9 @@ Time Engine::Impl::RevokeIdle(Time now, std::vector<Marker>& silent) {
   return std::max(next, now + Micros(10));
 }
 
-// No thread of the tenant may come by again, and the device may be busy with what they launched: markers go behind
-// it from here. Returns how many commands have to wait for another thread that is recording.
+// The tenant's threads may never call the gate again while the device is busy with their launches, so the reconciler puts
+// markers behind these. Returns how many commands are left without a marker for now, because another thread is recording on
+// their stream or there is no memory.
 int Engine::Impl::CloseSilent(TenantState& tenant, Time now, std::vector<Marker>& silent) {
   int left = 0;
   for (const auto& stream : tenant.streams) {
@@ -353,7 +361,7 @@ int Engine::Impl::CloseSilent(TenantState& tenant, Time now, std::vector<Marker>
       left += stream->unmarked;
       continue;
     }
-    if (stream->thread != nullptr) {  // to this thread its handle means another
+    if (stream->thread != nullptr) {  // in this thread its handle means another stream
       stream->to_mark = std::min(stream->to_mark + stream->unmarked, kMostToMark);
       SettleUnmarked(tenant, *stream, now);
       continue;
@@ -362,7 +370,7 @@ int Engine::Impl::CloseSilent(TenantState& tenant, Time now, std::vector<Marker>
       silent.reserve(silent.size() + 1);
       silent.push_back(NewMarker(*stream));
     } catch (const std::bad_alloc&) {
-      left += stream->unmarked;  // the next time
+      left += stream->unmarked;  // they are marked next time
       continue;
     }
     silent.back().after_silence = true;
@@ -374,8 +382,8 @@ int Engine::Impl::CloseSilent(TenantState& tenant, Time now, std::vector<Marker>
 void Engine::Impl::RecordSilent(std::vector<Marker>& silent) {
   for (Marker& marker : silent) {
     RecordMarker(marker);
-    // The program's threads do not stand still. Where a capture began meanwhile the event may be in it, and to ask when
-    // it completes would invalidate the capture.
+    // The program's threads keep running. If a capture has begun meanwhile, the event may be in it, and querying it would
+    // invalidate the capture.
     if (marker.event == nullptr || !MayCapture(*marker.stream)) continue;
     driver.DestroyEvent(std::exchange(marker.event, nullptr));
   }
@@ -384,13 +392,13 @@ void Engine::Impl::RecordSilent(std::vector<Marker>& silent) {
   for (const Marker& marker : silent) AddMarker(marker, now);
 }
 
-// When the first of the pending markers can have completed, by prediction.
+// When the first of the pending markers may have completed, by prediction.
 Time Engine::Impl::NextPoll(Time now) const {
   Time next = kNever;
   for (const StreamGate* stream : marked_streams) {
     const Marker& marker = stream->markers.front();
     const Time from = std::max(marker.recorded, last_completion);
-    // What of it is over already ran in turns with others' work, of which the last completion was.
+    // Part of the work already ran, in turns with the others' work that completed last, so only the rest counts.
     const double left =
         std::max(0.0, static_cast<double>(marker.charged_ns) - replay.used_ns(stream->replay));
     const Nanos wait(static_cast<int64_t>(kFirstLook * left));
@@ -413,7 +421,7 @@ void Engine::Impl::Reconcile() {
   Round round;
   auto& [first, completed, stamped, silent] = round;
   for (;;) {
-    // Before it is asked whether to stop: a poke that comes after that must end the wait below.
+    // Read before `stopping` is checked: a poke that comes after the check must end the wait below.
     const uint32_t seen = poke.load(std::memory_order_acquire);
     const uint32_t looks = looks_asked.load();
     if (stopping.load(std::memory_order_acquire)) break;
@@ -436,15 +444,15 @@ void Engine::Impl::Reconcile() {
       if (!stamp.ok()) events_suspect = true;
       if (!stamp.ok() && !marker.failed) {
         marker.failed = true;
-        // The time line is of the engine's context: when that is lost, others are not.
+        // The time line belongs to the engine's context, so its loss says nothing about tenants with their own contexts.
         TenantState& tenant = *marker.stream->tenant;
         try {
           if (tenant.own_context == nullptr) Report(tenant, stamp.status());
         } catch (const std::bad_alloc&) {
-          // It is settled as predicted all the same.
+          // The work is settled as predicted all the same.
         }
       }
-      // Behind all others, at a time that the replay can be advanced to.
+      // Failed markers are sorted behind all others; their time is set to one that the replay can be advanced to.
       stamped.emplace_back(marker.failed ? Nanos::max() : *stamp, marker);
     }
     std::stable_sort(stamped.begin(), stamped.end(),
@@ -473,7 +481,7 @@ void Engine::Impl::Reconcile() {
           HoldUp(stream, now);
           continue;
         }
-        // That resumed the tenant, of which another stream may still wait for the host.
+        // Settle() has resumed the tenant, but another of its streams may still be waiting for the host.
         for (const auto& other : stream.tenant->streams) HoldUp(*other, now);
       }
       ChargeOverdue(now);
@@ -489,7 +497,7 @@ void Engine::Impl::Reconcile() {
       try {
         dog->Tell(std::move(seen_incidents));
       } catch (const std::bad_alloc&) {
-        // Nobody is told; the host has other troubles.
+        // The incidents are dropped: the host is out of memory.
       }
     }
     if (looks_done.exchange(looks) != looks) clock.Wake(looks_done, 1 << 20);
@@ -499,7 +507,7 @@ void Engine::Impl::Reconcile() {
       continue;
     }
     if (GoOnStudying()) next = std::min(next, now + kStudyPause);
-    // A wait this short is not worth a sleep: the wake-up would come too late.
+    // A short wait is spun rather than slept, since the wake-up would come too late.
     const Nanos spin = next - now < Micros(100) ? Micros(100) : Nanos(0);
     clock.Wait(poke, seen, next, spin);
   }

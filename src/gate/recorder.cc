@@ -35,13 +35,13 @@ void Recorder::Record(const TraceEvent& event, std::string_view tenant) {
 
   const uint64_t number = ring->next.fetch_add(1, std::memory_order_relaxed);
   Slot& slot = ring->slots[number & ring->mask];
-  // A thread that a whole lap has overtaken is still writing here: of two, one is lost.
+  // Another thread, a whole lap before or behind, is writing or has written here. One of the two events is lost.
   uint64_t turn = slot.turn.load(std::memory_order_relaxed);
   if (turn % 2 != 0 || turn > 2 * number ||
       !slot.turn.compare_exchange_strong(turn, 2 * number + 1, std::memory_order_acq_rel)) {
     return;
   }
-  // A reader that sees a word of this event sees this turn, or a later one.
+  // A reader that sees a word of this event also sees this turn or a later one.
   for (size_t i = 0; i < kWords; ++i) slot.words[i].store(words[i], std::memory_order_release);
   slot.turn.store(2 * number + 2, std::memory_order_release);
 }
@@ -58,8 +58,8 @@ std::vector<NamedEvent> Recorder::Read(size_t most, uint64_t* lost) {
   for (; read_ != end && events.size() < most; ++read_) {
     const Slot& slot = ring_->slots[read_ & ring_->mask];
     const uint64_t turn = slot.turn.load(std::memory_order_acquire);
-    // Its thread is at it, or gave way to one that it had overtaken by a lap. Only in the first case will
-    // it come yet, and it is not waited for when nothing else will.
+    // The event's thread is still writing, or it gave way to a thread that was a lap behind. Only in the first case
+    // will the event come. It is waited for only while recording goes on and the ring is at most half full.
     if (turn <= 2 * read_ + 1) {
       if (on() && end - read_ <= ring_->slots.size() / 2) break;
       ++*lost;
@@ -70,7 +70,7 @@ std::vector<NamedEvent> Recorder::Read(size_t most, uint64_t* lost) {
       words[i] = slot.words[i].load(std::memory_order_acquire);
     }
     if (turn != 2 * read_ + 2 || slot.turn.load(std::memory_order_relaxed) != turn) {
-      ++*lost;  // overwritten
+      ++*lost;  // the event was overwritten
       continue;
     }
     NamedEvent& out = events.emplace_back();

@@ -7,11 +7,11 @@
 //   ...
 //   std::vector<NamedEvent> events = recorder.Read(1024, &lost);   // one reader at a time
 //
-// Off, it costs its callers one branch that is predicted; none stands on the path of a launch that has
-// credit. On, an event is copied into the ring without a lock: one atomic addition and a cache line or
-// two. When the ring is full the oldest events are overwritten, and counted as lost.
+// While it is off, it costs its callers one predicted branch, and nothing on the path of a launch that has
+// credit. While it is on, an event is copied into the ring without a lock, which costs one atomic addition and
+// a cache line or two. When the ring is full, the oldest events are overwritten and counted as lost.
 //
-// The name of the tenant is copied into the event, so that events outlive whom they are about.
+// The name of the tenant is copied into the event, so that an event outlives its tenant.
 //
 // Threading: on(), Record() and Start() from any thread; Read() under a lock of the recorder's own.
 #ifndef GPUSHARE_GATE_RECORDER_H_
@@ -33,8 +33,8 @@ namespace gpushare::gate {
 
 struct TraceEvent {
   enum class Kind : uint8_t {
-    kWait = 1,  // held at the gate; value: device time asked for in ns
-    kLease,     // held; value: the hint in ns
+    kWait = 1,  // work held at the gate; value: device time asked for in ns
+    kLease,     // a lease held; value: the hint in ns
     kDevice,    // settled by the meter; value: device time in ns, count: commands
     kCopyWait,  // a copy held for bandwidth; value: bytes, other: 0 to the device, 1 from it
     kMemory,    // an instant; value: bytes held, other: the limit
@@ -52,7 +52,7 @@ struct TraceEvent {
   Kind kind{};
   uint8_t flags = 0;
   uint32_t count = 0;
-  Time begin{}, end{};  // of the host's clock; the same for an instant
+  Time begin{}, end{};  // host time; equal for an instant
   int64_t value = 0;
   uint64_t other = 0;
 };
@@ -72,21 +72,21 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Forgets what was recorded before, and records from now on: at least the latest `capacity` events
-  // are kept (1 to kMostCapacity; rounded up to a power of two).
+  // Forgets what was recorded before and records from now on. Keeps at least the latest `capacity` events
+  // (1 to kMostCapacity, rounded up to a power of two).
   void Start(uint32_t capacity);
   void Stop() { on_.store(nullptr, std::memory_order_release); }
   bool on() const { return on_.load(std::memory_order_relaxed) != nullptr; }
 
   void Record(const TraceEvent& event, std::string_view tenant);
 
-  // Takes up to `most` events, the oldest first; an event that is being written ends the list. Adds
-  // to `lost` what was overwritten before it was read.
+  // Takes up to `most` events, the oldest first. An event that is still being written ends the list. Adds
+  // the number of events that were overwritten before they were read to `lost`.
   std::vector<NamedEvent> Read(size_t most, uint64_t* lost);
 
  private:
   static constexpr size_t kWords = 5 + (kMostName + 1) / 8;
-  // `turn` is 2t+1 while event number t is written here, 2t+2 when it stands here.
+  // `turn` is 2t+1 while event number t is being written here, and 2t+2 once it is written.
   struct alignas(128) Slot {
     std::atomic<uint64_t> turn{0};
     std::array<std::atomic<uint64_t>, kWords> words{};
@@ -102,7 +102,7 @@ class Recorder {
   base::Mutex mutex_;
   Ring* ring_ ABSL_GUARDED_BY(mutex_) = nullptr;
   uint64_t read_ ABSL_GUARDED_BY(mutex_) = 0;
-  // A thread may still be writing into a ring that was replaced: they go with the recorder. Each is
+  // A thread may still be writing into a ring that was replaced, so all rings live as long as the recorder. Each is
   // larger than the one before.
   std::vector<std::unique_ptr<Ring>> rings_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's events, and with them the time line, die with the engine's context. A primary context that was reset
-// comes back to life when it is retained the next time: then they are made anew.
+// The engine's events and its time line die with the engine's context. A primary context that was reset comes back to life
+// when it is retained again; then the events and the time line are made anew.
 #include <utility>
 
 #include "gate/state.h"
@@ -14,10 +14,10 @@ void Engine::Impl::LoseEvents() {
 }
 
 void Engine::Impl::RenewEvents() {
-  if (time_line != nullptr && time_line->Stands()) return;  // it was something else
+  if (time_line != nullptr && time_line->Stands()) return;  // the events are not lost
   LoseEvents();
-  if (own_ends.load() > 0) return;  // what would be made now would be of this life still
-  // Never popped: what was pushed before is of the former life.
+  if (own_ends.load() > 0) return;  // new events would still belong to the ending context
+  // Never popped: the context that was pushed before is that of the former life.
   if (driver.PushContext(context) != driver::Result::kSuccess) return;
   events.Renew();
   absl::StatusOr<std::unique_ptr<meter::TimeLine>> made = meter::TimeLine::Create(driver, events);
@@ -29,13 +29,13 @@ void Engine::Impl::RenewEvents() {
   marker_cost = time_line->marker_cost();
   measures = true;
   const Section section(*this);
-  time_line->ShiftTo(submit_offset);  // to the replay it is the same time that goes on
+  time_line->ShiftTo(submit_offset);  // so that device time goes on for the replay
   offset_seen = clock.Now();
   health = absl::OkStatus();
 }
 
-// A program that ends its context after every launch is measured all the same: the first one of a new life finds
-// events that are of it.
+// Makes sure that the first launch in a new life of the context finds events of that life, so that a program which ends its
+// context after every launch is measured too.
 void Engine::Impl::AwaitRenewal() {
   events_suspect = true;
   AwaitLook();

@@ -25,7 +25,7 @@ void Watchdog::Stop() {
 
 void Watchdog::Tell(std::vector<Incident> incidents) {
   if (incidents.empty()) return;
-  // What others wait for is told of before those others, should the meter not know that they wait.
+  // The longest overdue work is reported first: other work may be waiting for it without the meter knowing.
   std::stable_sort(incidents.begin(), incidents.end(),
                    [](const Incident& a, const Incident& b) { return a.late > b.late; });
   {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the program of work that does not end, and of a context that is lost.
+// Reports work that does not end, and a lost context, to the program.
 //
-// The engine sees both and may wait for nobody, so a thread of its own calls the program.
+// The engine notices both but must not wait for the program, so the watchdog's own thread calls it.
 #ifndef GPUSHARE_GATE_WATCHDOG_H_
 #define GPUSHARE_GATE_WATCHDOG_H_
 
@@ -24,15 +24,15 @@ namespace gpushare::gate {
 
 struct Incident {
   enum class Kind {
-    kStuck,  // the tenant's work runs, and has been due for longer than the limit
+    kStuck,  // work of the tenant is running and has been overdue for longer than the limit
     kFault,  // the context is lost; the tenant had work in flight
   };
   Kind kind = Kind::kStuck;
   std::string tenant;
-  Nanos late{0};  // stuck: since it was due
+  Nanos late{0};  // for kStuck: how long it has been overdue
   bool lease = false;
   driver::Stream stream = nullptr;
-  driver::Result result = driver::Result::kSuccess;  // fault: what the driver answered
+  driver::Result result = driver::Result::kSuccess;  // for kFault: the driver's answer
 };
 
 class Watchdog {
@@ -41,15 +41,15 @@ class Watchdog {
 
   // `callback` runs on a thread of `clock`, one incident at a time.
   Watchdog(base::Clock& clock, Nanos limit, Callback callback);
-  ~Watchdog();  // stops, if nobody has; not on the callback's thread
+  ~Watchdog();  // calls Stop() if that was not done; not on the callback's thread
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
   Nanos limit() const { return limit_; }
   bool OnItsThread() const { return std::this_thread::get_id() == id_.load(); }
-  // Waits for a callback that is running. Once, not on its thread.
+  // Waits for a running callback. May be called once, and not on the callback's thread.
   void Stop();
-  // From any thread that holds no lock.
+  // May be called from any thread that holds no lock.
   void Tell(std::vector<Incident> incidents);
 
  private:
@@ -64,7 +64,7 @@ class Watchdog {
   std::atomic<std::thread::id> id_{};
   base::Mutex mutex_;
   std::deque<Incident> told_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<base::ClockThread> thread_;  // last: it uses the rest
+  std::unique_ptr<base::ClockThread> thread_;  // last, because it uses the other members
 };
 
 }  // namespace gpushare::gate

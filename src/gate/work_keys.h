@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// By what the cost of work is learnt that is no kernel; kernels have KernelKey().
+// The keys by which the costs of work other than kernels are learnt; kernels have KernelKey().
 #ifndef GPUSHARE_GATE_WORK_KEYS_H_
 #define GPUSHARE_GATE_WORK_KEYS_H_
 
@@ -14,13 +14,13 @@
 
 namespace gpushare::gate {
 
-// Executables and functions have different keys even at the same address.
+// An executable and a function have different keys even at the same address.
 inline uint64_t GraphKey(const void* executable) {
   return (reinterpret_cast<uintptr_t>(executable) ^ 0x67726170u) * 0x9e3779b97f4a7c15u;
 }
 
-// Of how many commands the graphs are made that were seen when they were instantiated, and which footprint these have in the
-// mean. Where two fall together the older is forgotten. Thread-safe, lock-free.
+// The number of commands of each graph that was seen when it was instantiated, and their mean footprint. If two graphs map to
+// the same word, the older one is forgotten. Thread-safe, lock-free.
 class GraphParts {
  public:
   struct Parts {
@@ -42,9 +42,10 @@ class GraphParts {
 
  private:
   static constexpr uint64_t kMost = 0xffff;             // commands
-  static constexpr uint64_t kTag = ~uint64_t{0} << 32;  // the upper 12 bits chose the word
+  static constexpr uint64_t kTag = ~uint64_t{0} << 32;  // the upper 12 bits choose the word
 
-  // A footprint in 16 bits: those of a float without the sign, the exponents that none has and the last bits, to 1/4096.
+  // A footprint in 16 bits: a float without the sign, without exponents that no footprint has, and without its last bits;
+  // exact to 1/4096.
   static constexpr float kLeastFootprint = 0x1p-16f;
   static constexpr int kCut = 12;
   static constexpr uint32_t kBase = std::bit_cast<uint32_t>(kLeastFootprint) >> kCut;
@@ -59,8 +60,8 @@ class GraphParts {
   std::array<std::atomic<uint64_t>, 4096> words_{};
 };
 
-// Sets, and copies within the device, are commands as kernels are. What one takes is learnt for each kind
-// and size, in steps of an eighth. They are bound by the memory and leave the SMs to others.
+// Sets and copies within the device are commands like kernels. Their cost is learnt for each kind and size, in steps of an
+// eighth of the size. They are bound by the memory and leave the SMs to other work.
 enum class OnDeviceKind : uint64_t { kSet = 1, kCopy = 2, kPeerCopy = 3, kDecompress = 4 };
 inline Work OnDevice(OnDeviceKind kind, uint64_t bytes) {
   const int digits = static_cast<int>(std::bit_width(bytes));
