@@ -43,10 +43,11 @@ TEST(CostModel, ANewContextStartsFromWhatTheKeyCostsElsewhere) {
     costs->Learn(q.entry, q.cost_ns, 90'000 / q.cost_ns, 1, true);
   }
   EXPECT_NEAR(costs->Predict(1, 8, 1).cost_ns, 90'000, 2'000);
-  EXPECT_NEAR(costs->Predict(1, 7, 1).cost_ns, 50'000, 500);  // the other context is not touched
+  EXPECT_NEAR(costs->Predict(1, 7, 1).cost_ns, 50'000,
+              500);  // the entry of the other context is unchanged
 }
 
-// What is found on the launch path changes by a measurement that says so, or by none.
+// The settled costs that the launch path uses change only by a measurement that reports a change.
 TEST(CostModel, ItSaysWhenWhatWasSettledIsAnother) {
   auto costs = std::make_unique<CostModel>(Micros(20));
   constexpr uint64_t kKeys = 3000, kContexts = 3;
@@ -70,7 +71,7 @@ TEST(CostModel, ItSaysWhenWhatWasSettledIsAnother) {
     const float ratio = (random >> 10) % 4 == 0 ? 1.5f : 1.0f;
     const bool changed = costs->Learn(p.entry, p.cost_ns, ratio, 1, (random & 1) != 0);
     ++(changed ? said : silent);
-    // All of them each time would take a minute.
+    // Comparing all of them each time would take a minute.
     if (changed || i % 50 != 0) {
       if (changed) before.clear();
       continue;
@@ -94,14 +95,14 @@ TEST(CostModel, OneOddMeasurementIsBoundedAndForgotten) {
     costs->Learn(p.entry, p.cost_ns, cost / p.cost_ns, 1, true);
   };
   for (int i = 0; i < 50; ++i) learn(10'000);
-  learn(10'000'000);  // a module loaded lazily
+  learn(10'000'000);  // loads a module lazily
   EXPECT_LE(costs->Predict(1, 0, 1).cost_ns, 10'000 * 1.61f);
   for (int i = 0; i < 30; ++i) learn(10'000);
   EXPECT_NEAR(costs->Predict(1, 0, 1).cost_ns, 10'000, 100);
 }
 
-// Many commands of one key are in flight with the same old prediction: each of them teaches the same cost,
-// not a multiple of what the one before has just taught.
+// Many commands with one key are in flight with the same old prediction. Each of them teaches the same cost, not a
+// multiple of the cost that the previous one taught.
 TEST(CostModel, ItTakesTwoMeasurementsToSettle) {
   auto costs = std::make_unique<CostModel>(Micros(20));
   EXPECT_FALSE(costs->Predict(1, 7, 1).settled);
@@ -113,7 +114,7 @@ TEST(CostModel, ItTakesTwoMeasurementsToSettle) {
   EXPECT_TRUE(costs->Predict(1, 7, 1).settled);
 }
 
-// Measured by itself again and again, a key costs what `cost` says of the turn.
+// Measures the key alone, `times` times; the i-th time it takes cost(i).
 template <typename Cost>
 void Teach(CostModel& costs, uint64_t key, uint64_t context, int times, const Cost& cost) {
   for (int i = 0; i < times; ++i) {
@@ -144,7 +145,8 @@ TEST(CostModel, AKeyThatCostsTheSameEverywhereNeedsNoContext) {
   }
 }
 
-// Dynamic shapes: contexts without end. Keys keep their own cost and never become each other's mean.
+// Dynamic shapes give an endless number of contexts. Each key keeps its own cost; costs of different keys are never
+// averaged.
 TEST(CostModel, AFullTablePredictsByTheKey) {
   auto costs = std::make_unique<CostModel>(Micros(20));
   Teach(*costs, 1, 0, 20, [](int i) { return i % 2 == 0 ? 4'000.0f : 6'000.0f; });
@@ -170,7 +172,7 @@ TEST(CostModel, WhatIsNoLongerMeasuredMakesRoom) {
   EXPECT_GT(full, CostModel::kEntries / 2);
   Teach(*costs, 2, 5, 6 * static_cast<int>(CostModel::kEntries), varying);
   EXPECT_LT(costs->used(), full / 2);
-  EXPECT_TRUE(costs->Predict(2, 5, 1).settled);  // what is in use stays
+  EXPECT_TRUE(costs->Predict(2, 5, 1).settled);  // entries in use stay
   Teach(*costs, 3, 9, 3, varying);
   EXPECT_NE(costs->Predict(3, 9, 1).entry, CostModel::kCatchAll);
 }
@@ -197,7 +199,7 @@ TEST(CostModel, AFullTableSharesTheCatchAll) {
   EXPECT_LE(costs->used(), CostModel::kEntries);
   const CostModel::Prediction p = costs->Predict(1 << 30, 0, 1);
   EXPECT_EQ(p.entry, CostModel::kCatchAll);
-  costs->Learn(p.entry, p.cost_ns, 2, 1, true);  // moves the mean, breaks nothing
+  costs->Learn(p.entry, p.cost_ns, 2, 1, true);  // moves the mean and does no other harm
   EXPECT_GT(costs->Predict(1 << 30, 0, 1).cost_ns, 20'000);
 }
 
@@ -215,7 +217,7 @@ TEST(CostModel, ManyThreadsPredictTheSameKeysIntoTheSameEntries) {
   for (int i = 1; i < 4; ++i) EXPECT_EQ(entries[0], entries[static_cast<size_t>(i)]);
 }
 
-// Whatever place of the table it is at: the first is always empty.
+// Wherever in the table the other key is, except for the first place, which is always empty.
 TEST(CostModel, WhatAnotherIsLikeIsFoundAnywhere) {
   constexpr uint64_t kKeys = CostModel::kEntries / 8;
   for (uint64_t from = 1; from < 4 * CostModel::kEntries; from += kKeys) {
@@ -239,10 +241,10 @@ TEST(CostModel, AKeyThatIsLikeAnotherCostsAsMuchUntilItIsMeasured) {
   EXPECT_FALSE(like.settled);
   EXPECT_NEAR(like.cost_ns, 100e3, 1e3);
   EXPECT_EQ(model->parts(like.entry), 10u);
-  // The first measurement counts alone.
+  // The first measurement replaces the estimate completely.
   model->Learn(like.entry, like.cost_ns, 900e3f / like.cost_ns, 1, true);
   EXPECT_NEAR(model->Predict(8, 0, 1, 7).cost_ns, 900e3, 1e3);
-  // Of what is not known either nothing is taken, and too many parts are none.
+  // If the other key is unknown too, nothing is assumed. A number of parts that is too large counts as unknown.
   const CostModel::Prediction fresh =
       model->Predict(9, 0, 1, /*like=*/10, CostModel::kMostParts + 1);
   EXPECT_FALSE(fresh.known);

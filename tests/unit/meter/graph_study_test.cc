@@ -13,16 +13,16 @@ namespace {
 constexpr int kStudiedSms = 100;
 constexpr double kNeverUs = std::numeric_limits<double>::infinity();
 
-// What really happens: streams of kernels, each begun when the one before it on its stream has ended, the oldest first, on
-// the SMs that are free.
+// The real device: streams of kernels. A kernel becomes ready when the previous one on its stream has ended. The
+// kernel that became ready first gets the free SMs.
 struct Device {
   struct Kernel {
     double us;
-    int sms;  // of all its waves
+    int sms;  // over all its waves
   };
   struct Stream {
     std::vector<Kernel> kernels;
-    std::vector<double> ended = {};  // each of them
+    std::vector<double> ended = {};  // the end of each kernel
     bool begun = false;
     int waiting = 0, running = 0;
     double ready = 0;
@@ -77,13 +77,13 @@ struct Device {
 struct Beside {
   std::vector<Device::Kernel> graph, others;
   int launches = 40;
-  bool opaque = false;       // the graph is
-  bool guess = false;        // what the others take is
-  bool lease = false;        // there is one besides
-  double others_learnt = 1;  // by so much longer than they are
+  bool opaque = false;       // the graph is opaque
+  bool guess = false;        // the costs of the others are guesses
+  bool lease = false;        // there is a lease too
+  double others_learnt = 1;  // the factor by which the learnt costs of the others are too long
 };
 
-// A study of some launches of the graph of one tenant beside kernels of another.
+// Studies some launches of one tenant's graph beside another tenant's kernels.
 std::optional<GraphShape> Study(const Beside& beside, const ShapeSearch::Kernels& kernels,
                                 const GraphShape& taken, const GraphShape& now = {}) {
   double graph_us = 0, others_us = 0;
@@ -157,7 +157,7 @@ GraphShape Equal(size_t parts, float footprint) {
   return GraphShape(parts, {1.0f / static_cast<float>(parts), footprint});
 }
 
-// Of a graph whose kernels are of one width it is known which kernels it has, not how long each of them is.
+// A graph whose kernels all have the same width: its kernels are known, but not how long each of them takes.
 const Beside kLengths = {.graph = {{12, 40}, {23, 40}, {200, 40}, {31, 40}, {34, 40}},
                          .others = {{90, 70}, {160, 70}, {70, 70}}};
 const ShapeSearch::Kernels kFive = {{0, 0.4f}, {1, 0.4f}, {2, 0.4f}, {3, 0.4f}, {4, 0.4f}};
@@ -170,7 +170,7 @@ TEST(GraphStudy, FindsWhichKernelIsLong) {
   EXPECT_LT((*found)[0].length + (*found)[1].length, 0.25);
 }
 
-// Costs that were learnt beside the graph, as it was taken for another one, are too long.
+// Costs that were learnt beside the graph, while its shape was wrong, are too long.
 TEST(GraphStudy, FindsItThoughOthersSeemToTakeLonger) {
   Beside beside = kLengths;
   beside.others_learnt = 1.15;
@@ -179,7 +179,7 @@ TEST(GraphStudy, FindsItThoughOthersSeemToTakeLonger) {
   EXPECT_NEAR((*found)[2].length, 200.0 / 300, 0.15);
 }
 
-// Of one whose kernels are of unlike width, which is charged what it takes alone.
+// A graph whose kernels have different widths, which is charged the time that it takes alone.
 TEST(GraphStudy, FindsTheLengthsOfKernelsOfUnlikeWidth) {
   const Beside beside = {.graph = {{40, 100}, {120, 20}, {40, 100}},
                          .others = {{90, 70}, {160, 70}, {70, 70}},
@@ -189,7 +189,7 @@ TEST(GraphStudy, FindsTheLengthsOfKernelsOfUnlikeWidth) {
   EXPECT_NEAR((*found)[1].length, 0.6, 0.1);
 }
 
-// Of one of which nobody knows anything.
+// A graph of which nothing is known.
 TEST(GraphStudy, FindsHowWideItIs) {
   const Beside beside = {.graph = {{100, 30}, {150, 30}},
                          .others = {{90, 170}, {160, 170}, {70, 170}},
@@ -205,23 +205,24 @@ TEST(GraphStudy, FindsNothingWhereItIsWhatItIsTakenFor) {
   EXPECT_FALSE(Study(beside, {{0, 0.4f}, {1, 0.4f}, {2, 0.4f}}, Equal(3, 0.4f)).has_value());
 }
 
-// What a lease did nobody knows.
+// What a lease did is unknown.
 TEST(GraphStudy, FindsNothingBesideALease) {
   Beside beside = kLengths;
   beside.lease = true;
   EXPECT_FALSE(Study(beside, kFive, Equal(5, 0.4f)).has_value());
 }
 
-// Stamps of what varies, or has a cap, do not count: who makes them late is not to have the graph pay for it.
+// Timestamps of kernels that vary or have a cap do not count: their lateness must not be charged to the graph.
 TEST(GraphStudy, LearnsNothingFromWhatIsAGuess) {
   Beside beside = kLengths;
-  beside.launches = 30;  // whose own stamps are too few
+  beside.launches = 30;  // too few for the graph's own timestamps
   EXPECT_TRUE(Study(beside, kFive, Equal(5, 0.4f)).has_value());
   beside.guess = true;
   EXPECT_FALSE(Study(beside, kFive, Equal(5, 0.4f)).has_value());
 }
 
-// Where nothing can be found out what was found before stands; where it is what it is taken for that goes.
+// If nothing can be found out, the earlier finding is kept. If the graph turns out to have its default shape, the
+// finding is dropped.
 TEST(GraphStudy, WhatWasFoundBeforeStandsUntilThereIsMoreToGoBy) {
   const GraphShape before = {{0.3f, 0.4f}, {0.5f, 0.4f}, {0.2f, 0.4f}};
   const ShapeSearch::Kernels kernels = {{0, 0.4f}, {1, 0.4f}, {2, 0.4f}};

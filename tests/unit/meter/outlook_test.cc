@@ -15,7 +15,7 @@ constexpr double kUs = 1e3;
 
 Outlook::Command Kernel(double us, int groups) { return {.length = us * kUs, .groups = groups}; }
 
-// Line 0 is the one on which the command is launched; line 1 is kept, and goes first.
+// Line 0 is the line of the new command. Line 1 is the one whose delay is limited, and goes first.
 Outlook Of(std::vector<Outlook::Command> kept, bool ends = true) {
   Outlook outlook(kSms, 0);
   outlook.Add();
@@ -46,7 +46,7 @@ TEST(Outlook, WhatIsLaunchedLaterBeginsLater) {
   EXPECT_EQ(delay.kept, 0);
 }
 
-// 120 groups on 60 SMs are two waves; the second begins when the first one ends.
+// 120 groups on 60 SMs take two waves; the second begins when the first ends.
 TEST(Outlook, WavesAreRunOneAfterTheOther) {
   const Outlook::Delay delay = Of({Kernel(200, 40)}).Of(Kernel(80, 120));
   EXPECT_EQ(delay.ends, 80 * kUs);
@@ -57,27 +57,28 @@ TEST(Outlook, WhatComesBehindAllThatIsKnownMayWantTheDeviceAtOnce) {
   Outlook outlook = Of({Kernel(30, 40)});
   EXPECT_EQ(outlook.Of(Kernel(25, 60)).kept, 0);
   EXPECT_EQ(outlook.Of(Kernel(50, 60)).kept, 20 * kUs);
-  EXPECT_EQ(outlook.Of(Kernel(50, 100)).kept, 50 * kUs);  // it begins behind them
+  EXPECT_EQ(outlook.Of(Kernel(50, 100)).kept, 50 * kUs);  // it begins behind the known commands
 }
 
 TEST(Outlook, BesideSomethingUnknownNothingIsKnown) {
   Outlook outlook = Of({Kernel(30, 40), Kernel(30, 40)}, /*ends=*/false);
   EXPECT_TRUE(outlook.Of(Kernel(50, 60)).known);
   EXPECT_FALSE(outlook.Of(Kernel(70, 60)).known);
-  EXPECT_FALSE(Of({}).Of(Kernel(1, 1)).known);  // it has begun what is not in the books yet
+  EXPECT_FALSE(
+      Of({}).Of(Kernel(1, 1)).known);  // the line runs something that is not in the books yet
   Outlook own(kSms, 0);
   own.Add() = {.ends = false};
   own.Add() = {.kept = true, .ahead = {Kernel(30, 40)}};
   EXPECT_FALSE(own.Of(Kernel(1, 1)).known);
 }
 
-// A marker is a moment in which its stream holds nothing: a wide one that waits gets all SMs.
+// During a marker its stream holds no SMs, so a waiting wide command gets all of them.
 TEST(Outlook, AMarkersMomentLetsAWideOneIn) {
   const std::vector<Outlook::Command> without = {Kernel(30, 80), Kernel(30, 80), Kernel(30, 80)};
   const std::vector<Outlook::Command> with = {
       Kernel(30, 80), {.length = 1 * kUs}, Kernel(30, 80), Kernel(30, 80)};
-  Outlook::Command wide = Kernel(20, 200);  // of 10 us each; 20 of them begin at once
-  // Ten turns of 20 at a time: the last is 10 us behind all that is known.
+  Outlook::Command wide = Kernel(20, 200);  // 10 us each; 20 of them begin at once
+  // Ten turns of 20 groups: the last one ends 10 us after all known commands.
   EXPECT_EQ(Of(without).Of(wide).kept, 10 * kUs);
   EXPECT_EQ(Of(with).Of(wide).kept, 9 * kUs);
 }
@@ -95,7 +96,7 @@ TEST(Outlook, OfEqualPriorityTheElderGoesFirst) {
   Outlook outlook(kSms, 0);
   outlook.Add();
   outlook.Add() = {.kept = true, .running = {{10 * kUs, 100}}, .ahead = {Kernel(50, 100)}};
-  // It waits since before the second of the kept ones does.
+  // The new command has waited for longer than the second command of line 1.
   EXPECT_EQ(outlook.Of(Kernel(30, 60)).kept, 30 * kUs);
 }
 
@@ -114,7 +115,7 @@ TEST(Outlook, SaysWhenTheKeptOnesAreDone) {
   EXPECT_EQ(outlook.KeptEnds(85 * kUs, 8), (std::vector<double>{90 * kUs}));
 }
 
-// ---- From the replay's books.
+// ---- An outlook from the replay's books
 
 Replay::Command Sure(double us, double footprint) {
   return {.entry = 0,
@@ -134,7 +135,7 @@ TEST(Outlook, TheReplayTellsWhatItKnows) {
   ASSERT_TRUE(replay.Look(job, First, 64, 1 * kUs, outlook));
   EXPECT_EQ(outlook.Of(Kernel(41, 60)).kept, 10 * kUs);
   EXPECT_EQ(outlook.KeptEnds(0, 8), (std::vector<double>{30 * kUs, 31 * kUs, 71 * kUs}));
-  // As things go on, so does what is to come.
+  // The outlook advances with the replay.
   replay.Complete(service, Micros(33), Micros(34), Replay::End::kStamped);
   ASSERT_TRUE(replay.Look(job, First, 64, 1 * kUs, outlook));
   EXPECT_EQ(outlook.KeptEnds(0, 8), (std::vector<double>{74 * kUs}));
@@ -165,7 +166,7 @@ TEST(Outlook, WhatIsNotSureIsNotLookedBeyond) {
   ASSERT_TRUE(replay.Look(job, First, 64, 0, outlook));
   EXPECT_TRUE(outlook.Of(Kernel(29, 60)).known);
   EXPECT_FALSE(outlook.Of(Kernel(31, 60)).known);
-  // So is what there are too many of.
+  // The same holds beyond the maximum number of commands.
   Outlook near;
   ASSERT_TRUE(replay.Look(job, First, 1, 0, near));
   EXPECT_FALSE(near.Of(Kernel(31, 60)).known);
@@ -197,9 +198,9 @@ TEST(Outlook, TheReplayTellsHowLongWhatWasLetInWasBeside) {
     return replay.Complete(service, from + Micros(90));
   };
   EXPECT_EQ(batch(false).beside_ns, 0);
-  EXPECT_NEAR(batch(true).beside_ns, 50 * kUs, 1);  // of which it waited for 20
+  EXPECT_NEAR(batch(true).beside_ns, 50 * kUs, 1);  // it waited for 20 us of this
   EXPECT_EQ(batch(false).beside_ns, 0);
-  // Whose stream is removed is beside nobody any more.
+  // Removing the command's stream ends its time beside the service.
   Replay::Command let_in = Sure(50, 0.6);
   let_in.beside = true;
   replay.Append(job, let_in, replay.now());

@@ -26,7 +26,7 @@ TEST(Replay, AloneABatchTakesTheTimeBetweenItsMarkers) {
   Replay replay(100);
   const auto s = replay.AddStream(0, 0);
   replay.Boundary(s);
-  replay.Complete(s, Us(10));  // start marker
+  replay.Complete(s, Us(10));  // the start marker
   replay.Append(s, Kernel(50, 1), Nanos(0));
   replay.Append(s, Kernel(30, 1), Nanos(0));
   replay.Boundary(s);
@@ -85,7 +85,7 @@ TEST(Replay, OverlappingKernelsShareBySmsHeld) {
 }
 
 TEST(Replay, WavesLeaveSmsToOthersInTheirTail) {
-  // 150 groups on 100 SMs: two waves of 50 us; beside the second wave 50 SMs are free.
+  // 150 groups on 100 SMs: two waves of 50 us. Beside the second wave 50 SMs are free.
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
   replay.Append(a, Kernel(100, 1.5), Nanos(0));
@@ -101,7 +101,7 @@ TEST(Replay, WavesLeaveSmsToOthersInTheirTail) {
 TEST(Replay, AMarkerPinsAKernelThatWasPredictedTooShort) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
-  replay.Append(a, Kernel(10, 1), Nanos(0));  // it takes 100 us
+  replay.Append(a, Kernel(10, 1), Nanos(0));  // really takes 100 us
   replay.Boundary(a);
   replay.Append(b, Kernel(50, 1), Nanos(0));
   replay.Boundary(b);
@@ -112,11 +112,11 @@ TEST(Replay, AMarkerPinsAKernelThatWasPredictedTooShort) {
   EXPECT_NEAR(second.used_ns, 50'000, 1);
 }
 
-// Held at the width of its last wave, 0.2, it would be learnt to take a fifth of what it takes.
+// If it stayed at the width of its last wave, 0.2, the learnt cost would be a fifth of the real one.
 TEST(Replay, ACommandOfSeveralWavesThatWasPredictedTooShortGoesOnAtItsFullWidth) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
-  replay.Append(a, Kernel(20, 3.2), Nanos(0));  // it takes 1 ms
+  replay.Append(a, Kernel(20, 3.2), Nanos(0));  // really takes 1 ms
   replay.Boundary(a);
   replay.Append(b, Kernel(10, 0.5), Us(30));  // waits for the other's last wave
   replay.Boundary(b);
@@ -129,13 +129,14 @@ TEST(Replay, ACommandOfSeveralWavesThatWasPredictedTooShortGoesOnAtItsFullWidth)
   EXPECT_NEAR(second.ratio, 1, 0.01);
 }
 
-// Its last wave leaves SMs to another, which keeps them when the first goes on.
+// Its last wave leaves SMs to another command, which keeps them when the first one turns out to run longer.
 TEST(Replay, WhatOthersHoldIsNotTakenFromThem) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
-  replay.Append(a, Kernel(100, 1.5), Nanos(0));  // it takes 200 us
+  replay.Append(a, Kernel(100, 1.5), Nanos(0));  // really takes 200 us
   replay.Boundary(a);
-  replay.Append(b, Kernel(150, 0.5), Us(10));  // from 50 us on, beside the other's second wave
+  replay.Append(b, Kernel(150, 0.5),
+                Us(10));  // runs from 50 us on, beside the second wave of the other command
   replay.Boundary(b);
   const Replay::Batch first = replay.Complete(a, Us(200));
   const Replay::Batch second = replay.Complete(b, Us(200));
@@ -143,7 +144,7 @@ TEST(Replay, WhatOthersHoldIsNotTakenFromThem) {
   EXPECT_NEAR(second.used_ns, 75'000, 10);
 }
 
-// The device took b's giant before a's last short command; the model keeps a's on the device meanwhile.
+// The device ran b's giant before a's last short command; meanwhile the model keeps a's command on the device.
 TEST(Replay, AGiantThatTheModelNeverRanTakesTheTimeOfWhoeverIsOverdue) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
@@ -158,13 +159,13 @@ TEST(Replay, AGiantThatTheModelNeverRanTakesTheTimeOfWhoeverIsOverdue) {
   EXPECT_NEAR(giant.used_ns + small.used_ns, 2'018'000, 1);
 }
 
-// A misprediction by less than that stays one: what is overdue is charged to whom it belongs.
+// A smaller misprediction counts as a misprediction: the time of an overdue command is charged to its own tenant.
 TEST(Replay, ATurnThatIsMerelyShorterThanPredictedIsNotTakenOver) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
-  replay.Append(a, Kernel(40, 1), Nanos(0));  // it takes 60 us
+  replay.Append(a, Kernel(40, 1), Nanos(0));  // really takes 60 us
   replay.Boundary(a);
-  replay.Append(b, Kernel(40, 1), Nanos(0));  // it takes 20 us
+  replay.Append(b, Kernel(40, 1), Nanos(0));  // really takes 20 us
   replay.Boundary(b);
   EXPECT_NEAR(replay.Complete(a, Us(60)).used_ns, 60'000, 1);
   EXPECT_NEAR(replay.Complete(b, Us(80)).used_ns, 20'000, 1);
@@ -183,8 +184,9 @@ TEST(Replay, ALateMarkerBoundsTheCostFromAbove) {
   EXPECT_FALSE(replay.Complete(a, Us(100), Us(100), Replay::End::kBefore).learnable);
 }
 
-// The clocks of host and device may be taken to be further apart than they are: then all that is launched seems to have
-// ended before. It is charged, and no more is learnt than that it took no longer than since the last marker.
+// If the offset between the clocks of host and device is estimated too large, every launch seems to come after its
+// end. The launch is charged all the same. It only teaches that it took no longer than the time since the last
+// marker.
 TEST(Replay, WhatEndedBeforeItWasLaunchedIsChargedAllTheSame) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0);
@@ -203,7 +205,7 @@ TEST(Replay, WhatEndedBeforeItWasLaunchedIsChargedAllTheSame) {
   EXPECT_NEAR(batch.ratio, 8.0 / 40, 1e-6);
 }
 
-// The same where the model let it begin a moment before its marker.
+// Likewise when the model lets it begin a moment before its marker.
 TEST(Replay, WhatTheModelHardlySawIsChargedByPrediction) {
   for (const Nanos seen : {Nanos(0), Nanos(1), Nanos(300)}) {
     SCOPED_TRACE(seen.count());
@@ -216,12 +218,12 @@ TEST(Replay, WhatTheModelHardlySawIsChargedByPrediction) {
     const Replay::Batch batch = replay.Complete(a, Us(40), Us(41), Replay::End::kBefore);
     EXPECT_NEAR(batch.used_ns, 8000, 1);
     EXPECT_TRUE(batch.guessed);
-    EXPECT_FALSE(batch.learnable);  // 29 us since the last marker say nothing of 8
+    EXPECT_FALSE(batch.learnable);  // 29 us since the last marker say nothing about a batch of 8 us
     EXPECT_FALSE(batch.alone);
   }
 }
 
-// What the driver refused ended before it was launched too, and took no time.
+// A launch that the driver refused seems to end before it was launched too, but took no time.
 TEST(Replay, WhatWasRefusedIsNotCharged) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0);
@@ -230,11 +232,11 @@ TEST(Replay, WhatWasRefusedIsNotCharged) {
   graph.parts = 2;
   for (int i = 0; i < 4; ++i) replay.Append(a, graph, Us(500));
   replay.Append(a, Kernel(7, 1), Us(500));
-  replay.Refuse(a, 3);  // the second of the two
+  replay.Refuse(a, 3);  // refuses the second of the two
   replay.Boundary(a);
   Replay::Batch batch = replay.Complete(a, Us(100), Us(100), Replay::End::kBefore);
   EXPECT_NEAR(batch.used_ns, 27'000, 1);
-  // One of which the model has run a part.
+  // The model has run a part of this one.
   replay.Append(a, graph, Us(100));
   replay.Append(a, graph, Us(100));
   replay.Boundary(a);
@@ -243,7 +245,7 @@ TEST(Replay, WhatWasRefusedIsNotCharged) {
   batch = replay.Complete(a, Us(111), Us(111), Replay::End::kBefore);
   EXPECT_EQ(batch.predicted_ns, 0);
   EXPECT_FALSE(batch.guessed);
-  // One whose marker is late.
+  // The marker of this one is late.
   replay.Append(a, Kernel(10, 1), Us(111));
   replay.Refuse(a, 0);
   replay.Boundary(a);
@@ -253,8 +255,8 @@ TEST(Replay, WhatWasRefusedIsNotCharged) {
   EXPECT_TRUE(std::isfinite(batch.ratio));
 }
 
-// A kernel of 90 us in two waves and a half, of which the marker says that it took longer, and into what its last wave leaves
-// two of half of the device, of another tenant or its own. What these are charged.
+// A kernel of 90 us in two and a half waves takes longer than that by its marker. Its last wave leaves room for two
+// commands on half of the device, of another tenant or its own. Used() returns the charge for these.
 struct BesideALateOne {
   uint32_t parts = 2, tenant = 1;
   bool guess = false;
@@ -272,26 +274,26 @@ struct BesideALateOne {
     replay.Boundary(b);
     const double first = replay.Complete(a, late).used_ns;
     const double second = replay.Complete(b, ended).used_ns;
-    EXPECT_NEAR(first + second, static_cast<double>(ended.count()), 1);  // nothing is lost
+    EXPECT_NEAR(first + second, static_cast<double>(ended.count()), 1);  // no time is lost
     return second;
   }
 };
 
 TEST(Replay, OneThatIsLateLeavesTheRestToAnothersGraph) {
-  // Half of the device from 85 us to 115, then all of it.
+  // They hold half of the device from 85 us to 115 us, then all of it.
   EXPECT_NEAR(BesideALateOne().Used(20, Us(115), Us(135)), 15'000 + 20'000, 1);
-  // Of kernels that are none of a graph's the late one gets what the first held, from 105 on.
+  // If the two are not parts of a graph, the late kernel takes over the SMs of the first one from 105 us on.
   EXPECT_NEAR(BesideALateOne{.parts = 1}.Used(20, Us(115), Us(135)), 10'000 + 20'000, 1);
   EXPECT_NEAR(BesideALateOne{.tenant = 0}.Used(20, Us(115), Us(135)), 10'000 + 20'000, 1);
 }
 
 TEST(Replay, WhatIsVeryLateRunsAtItsFullWidthAgain) {
-  // Half of the device from 85 us to 117, when it is late by 0.3 of its cost, and to 135, when the first part ends. Then the
-  // late one has all, and the second part what comes behind it.
+  // They hold half of the device from 85 us to 117 us, when the kernel is late by 0.3 of its cost, and on to 135 us,
+  // when the first part ends. Then the late kernel has the whole device, and the second part has the time after it.
   EXPECT_NEAR(BesideALateOne().Used(50, Us(160), Us(185)), 25'000 + 25'000, 1);
 }
 
-// A tenth of what a stream has used may be taken for time that it has waited for another's graph.
+// A tenth of the time that a stream has used may be attributed to waiting for another tenant's graph.
 TEST(Replay, WhatIsVeryLateMayHaveWaitedForAnothersGraph) {
   const auto used = [](Replay::Command late, double before_us, Nanos graph_from) {
     Replay replay(100);
@@ -308,27 +310,28 @@ TEST(Replay, WhatIsVeryLateMayHaveWaitedForAnothersGraph) {
     replay.Boundary(b);
     const Nanos ended = Us(static_cast<int64_t>(before_us)) + Us(200);
     const Replay::Batch batch = replay.Complete(a, ended);
-    EXPECT_NEAR(batch.ratio, 2, 1e-6);  // whoever is charged, it is seen to be late
+    EXPECT_NEAR(batch.ratio, 2, 1e-6);  // it counts as late, whoever is charged
     return batch.used_ns;
   };
   Replay::Command late = Kernel(100, 1);
-  // 10 us of the 70 after 130.
+  // 10 us of the 70 us after 130 us.
   EXPECT_NEAR(used(late, 100, Nanos(0)), 190'000, 1);
   EXPECT_NEAR(used(late, 200, Nanos(0)), 180'000, 1);
   // The graph has not begun.
   EXPECT_NEAR(used(late, 100, Millis(1)), 200'000, 1);
-  // Its cost varies.
+  // The cost of the late command varies.
   late.guess = true;
   EXPECT_NEAR(used(late, 100, Nanos(0)), 200'000, 1);
 }
 
-// A graph that is late too holds nothing beside it once it has used what it takes alone.
+// A graph that is late too holds no SMs beside the kernel once it has used the time that it takes alone.
 TEST(Replay, NobodyIsChargedForMuchMoreThanAGraphTakesAlone) {
-  // Half from 85 to 145, and all from 1000 on.
+  // Half of the device from 85 us to 145 us, and all of it from 1000 us on.
   EXPECT_NEAR(BesideALateOne().Used(15, Us(1000), Us(1010)), 30'000 + 10'000, 2);
 }
 
-// One block more than SMs, and 100 times as long as predicted: its last wave says nothing of how it goes on.
+// A kernel with one block more than there are SMs, which takes 100 times as long as predicted: its last wave does not
+// tell how it goes on.
 TEST(Replay, AVeryLateOneOfSeveralWavesIsChargedAndLearntBesideAGraph) {
   Replay replay(132);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
@@ -343,11 +346,11 @@ TEST(Replay, AVeryLateOneOfSeveralWavesIsChargedAndLearntBesideAGraph) {
   EXPECT_GT(late.used_ns, 9.7e6);
   EXPECT_GT(late.ratio, 90);
   EXPECT_LT(late.ratio, 102);
-  EXPECT_LT(graph.used_ns, 1.1 * 240e3 + 200e3);  // the latter from 10 ms on
+  EXPECT_LT(graph.used_ns, 1.1 * 240e3 + 200e3);  // the second term is the time from 10 ms on
   EXPECT_NEAR(late.used_ns + graph.used_ns, 10.2e6, 1);
 }
 
-// What others have been charged for is not charged again.
+// Time that was charged to others is not charged again.
 TEST(Replay, WhatItDidNotSeeIsChargedOnlyForTimeThatNobodyElseHad) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
@@ -359,7 +362,8 @@ TEST(Replay, WhatItDidNotSeeIsChargedOnlyForTimeThatNobodyElseHad) {
   EXPECT_NEAR(replay.Complete(a, Us(100), Us(100), Replay::End::kBefore).used_ns, 6000, 1);
 }
 
-// It stood behind another's work in the model for longer than it takes: that is no sign of a wrong launch time.
+// In the model it waited behind other work for longer than it takes, which does not mean that its launch time is
+// wrong.
 TEST(Replay, WhatStoodBehindOthersIsNotGuessed) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
@@ -383,7 +387,7 @@ TEST(Replay, AStreamThatComesLaterIsNotTakenToHaveRunBefore) {
   EXPECT_NEAR(replay.Complete(b, Us(110), Us(111), Replay::End::kBefore).used_ns, 10'000, 1);
 }
 
-// A marker of which the driver does not say when it completed is none that a later batch was behind.
+// A marker for which the driver does not report the time of completion is no lower bound for a later batch.
 TEST(Replay, AMarkerWithoutAStampBoundsNothing) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0);
@@ -397,8 +401,8 @@ TEST(Replay, AMarkerWithoutAStampBoundsNothing) {
   EXPECT_NEAR(batch.used_ns, 20'000, 1);
 }
 
-// Kernels shorter than what it takes to launch one, on one stream and then on another: when the markers are recorded, the
-// first has long been idle.
+// Kernels that are shorter than a launch, on one stream and then on another: when the markers are recorded, the first
+// stream has long been idle.
 TEST(Replay, WhatWasFoundIdleHeldNobodyUp) {
   for (const bool told_at_once : {true, false}) {
     Replay replay(100);
@@ -415,12 +419,12 @@ TEST(Replay, WhatWasFoundIdleHeldNobodyUp) {
     EXPECT_FALSE(first.guessed);
     EXPECT_FALSE(first.learnable);
     const Replay::Batch second = replay.Complete(b, Us(79), Us(80), Replay::End::kStamped);
-    // What the model ran past before it was told is nobody's; but no more is.
+    // Time that the model had already run past before it was told is charged to nobody, but no more than that.
     EXPECT_NEAR(second.used_ns, told_at_once ? 30'000 : 19'000, 1000);
   }
 }
 
-// Each boundary by itself: the first found its stream idle, the second stands behind what runs on.
+// The two boundaries are separate: the first found its stream idle, the second is behind running work.
 TEST(Replay, WhatIsToldOfOneMarkerIsNotOfTheNext) {
   Replay replay(100);
   const auto s = replay.AddStream(0, 0);
@@ -500,11 +504,12 @@ TEST(Replay, HigherPriorityGoesFirst) {
   EXPECT_NEAR(replay.Complete(low, Us(150)).used_ns, 100'000, 1);
 }
 
-// A command may go before those of streams of the same priority, and waits for blocks that have begun all the same.
+// A command with a greater level goes before commands on streams of the same priority, but waits for blocks that have
+// begun.
 TEST(Replay, ACommandOfAGreaterLevelGoesFirst) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0), c = replay.AddStream(2, 0);
-  replay.Append(a, Kernel(30, 1), Nanos(0));  // has begun
+  replay.Append(a, Kernel(30, 1), Nanos(0));  // has already begun
   replay.Boundary(a);
   replay.Append(b, Kernel(100, 1), Us(10));
   replay.Boundary(b);
@@ -517,8 +522,8 @@ TEST(Replay, ACommandOfAGreaterLevelGoesFirst) {
   EXPECT_NEAR(replay.Complete(b, Us(170)).used_ns, 100'000, 1);
 }
 
-// The model has b end before c is there; on the device it ends after c, and its marker is not there yet. It is looked for
-// when something begins or ends, or somebody asks.
+// In the model b ends before c arrives. On the device b ends after c, and b's marker has not completed yet. The model
+// looks for such markers when something begins or ends and when somebody asks.
 TEST(Replay, WhoIsLateBehindAGreaterPriorityHasWaitedForIt) {
   for (const bool greater : {false, true}) {
     SCOPED_TRACE(greater);
@@ -536,16 +541,16 @@ TEST(Replay, WhoIsLateBehindAGreaterPriorityHasWaitedForIt) {
       EXPECT_NEAR(late.used_ns, 130'000, 1);
     } else {
       EXPECT_NEAR(late.used_ns + ended.used_ns, 210'000, 1);
-      EXPECT_GT(late.used_ns, 150'000);  // it is taken to have run on
+      EXPECT_GT(late.used_ns, 150'000);  // it is assumed to have run on
     }
   }
 }
 
-// By less than commands of one key differ it may just as well have run on.
+// If it is late by less than commands of one key differ, it is assumed to have run on.
 TEST(Replay, WhoIsHardlyLateRunsOnBehindAGreaterPriority) {
   Replay replay(100);
   const auto b = replay.AddStream(0, 0), c = replay.AddStream(1, -1);
-  replay.Append(b, Kernel(100, 1), Nanos(0));  // it takes 105 us
+  replay.Append(b, Kernel(100, 1), Nanos(0));  // really takes 105 us
   replay.Boundary(b);
   replay.Append(c, Kernel(50, 1), Us(102));
   replay.Boundary(c);
@@ -576,8 +581,7 @@ TEST(Replay, ARemovedStreamReleasesTheDevice) {
   EXPECT_NEAR(replay.Complete(b, Us(15)).used_ns, 0, 1);
 }
 
-// Whatever is appended and completed, nobody is charged more than the time that passed.
-// A copy that is told the same from there on says the same.
+// A copy that repeats the recorded calls gives the same answers.
 TEST(Replay, ACopyThatIsToldTheSameSaysTheSame) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
@@ -620,7 +624,7 @@ TEST(Replay, ACopyThatIsToldTheSameSaysTheSame) {
   }
   EXPECT_EQ(again, used);
   EXPECT_EQ(copy.now(), replay.now());
-  // What there is no room for is not kept.
+  // Calls that do not fit into the vector are not recorded.
   calls.resize(calls.capacity());
   replay.Record(&calls);
   replay.Boundary(a);

@@ -9,7 +9,7 @@
 namespace gpushare::meter {
 namespace {
 
-// How far a shape is from `truth`, by the logarithms of its lengths and footprints.
+// The distance of a shape from `truth`, in the logarithms of its lengths and footprints.
 double Off(const GraphShape& shape, const GraphShape& truth) {
   if (shape.size() != truth.size()) return 100;
   double off = 0;
@@ -38,7 +38,7 @@ Found Search(const ShapeSearch::Kernels& kernels, const GraphShape& truth, doubl
   return found;
 }
 
-// Kernels of one kind are of one length, and each keeps its footprint.
+// Kernels of one kind have one length, and each keeps its footprint.
 TEST(ShapeSearch, FindsTheLengthsOfKernels) {
   const ShapeSearch::Kernels kernels = {{0, 0.5f}, {1, 1}, {0, 0.5f}, {2, 2.5f}};
   const GraphShape truth = {{0.05f, 0.5f}, {0.1f, 1}, {0.05f, 0.5f}, {0.8f, 2.5f}};
@@ -64,7 +64,7 @@ TEST(ShapeSearch, FindsPartsAndFootprintWhereNothingIsKnown) {
   EXPECT_LT(found.tries, 1000);
 }
 
-// Two shapes foretell about as well: what was found before is left for one that does clearly better.
+// When two shapes predict about equally well, the earlier finding is kept unless the other is clearly better.
 TEST(ShapeSearch, KeepsWhatWasFoundBeforeUnlessAnotherIsClearlyBetter) {
   const ShapeSearch::Kernels kernels = {{0, 1}, {1, 1}};
   const GraphShape before = {{0.9f, 1}, {0.1f, 1}}, other = {{0.1f, 1}, {0.9f, 1}};
@@ -80,7 +80,7 @@ TEST(ShapeSearch, KeepsWhatWasFoundBeforeUnlessAnotherIsClearlyBetter) {
   EXPECT_NEAR(found(2), 0.1, 0.02);
 }
 
-// A graph of one kernel has nothing to be told apart.
+// With a single kind of kernel there is nothing to distinguish.
 TEST(ShapeSearch, OneKindHasOneLength) {
   const ShapeSearch::Kernels kernels = {{0, 1}, {0, 1}};
   const Found found = Search(kernels, {{0.5f, 1}, {0.5f, 1}}, 1);
