@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ledger and pointer table together, over a driver that recycles addresses at once.
+// The ledger and the pointer table together, with a driver that reuses addresses at once.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace {
 
 using InsertResult = PointerTable::InsertResult;
 
-// Hands out the address that was freed last, and knows what is live.
+// Returns the address that was freed last, and knows which addresses are live.
 class RecyclingDriver {
  public:
   uint64_t Alloc() {
@@ -52,7 +52,7 @@ class RecyclingDriver {
 
 class Accounting {
  public:
-  // 0 when over quota.
+  // Returns 0 when over quota.
   uint64_t Alloc(Account* account, uint64_t bytes) {
     if (!account->Reserve(bytes)) return 0;
     const uint64_t pointer = driver_.Alloc();
@@ -79,7 +79,7 @@ class Accounting {
   std::atomic<int> replaced_{0};
 };
 
-// The race of a recycled address: one thread's free and another's allocation of the same address.
+// The race for a reused address: one thread frees it while another allocates it.
 TEST(Accounting, ARecycledAddressIsNeverLostNorReplaced) {
   Accounting accounting;
   auto account = *Account::Create(kUnlimited);
@@ -100,7 +100,7 @@ TEST(Accounting, ARecycledAddressIsNeverLostNorReplaced) {
   EXPECT_EQ(account->charged(), 0u);
 }
 
-// Random tenants, sizes and lifetimes; whoever frees, the allocator is credited.
+// Random tenants, sizes and lifetimes. Whichever tenant frees, the allocating tenant is credited.
 TEST(Accounting, BooksAgreeWithTheTableAndTheDriver) {
   for (uint32_t seed = 1; seed <= 5; ++seed) {
     Accounting accounting;
@@ -145,7 +145,8 @@ TEST(Accounting, BooksAgreeWithTheTableAndTheDriver) {
       EXPECT_EQ(account->Usage().reserved, 0u);
       EXPECT_EQ(account->Usage().committed, accounting.table_.BytesOf(account.get()));
       EXPECT_LE(account->Usage().peak, account->limit());
-      EXPECT_GT(account->Usage().denied, 0u);  // the limits were reached, or nothing was tested
+      EXPECT_GT(account->Usage().denied,
+                0u);  // otherwise the limits were not reached and nothing was tested
       if (account->parent() != nullptr) children += account->charged();
     }
     EXPECT_EQ(parent->charged(), children);

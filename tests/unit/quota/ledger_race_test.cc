@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The races of a limiter, each with threads that do nothing else.
+// The races of a limiter, each with dedicated threads.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -27,7 +27,7 @@ void InParallel(int count, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A limiter that adds first and takes back when it was too much refuses the fitting request here.
+// A limiter that adds first and subtracts again if the sum is too large would refuse the fitting request here.
 TEST(LedgerRace, AnOverLimitRequestNeverMakesAFittingOneFail) {
   auto account = *Account::Create(1000);
   std::atomic<bool> done{false};
@@ -56,7 +56,7 @@ TEST(LedgerRace, AnOverLimitRequestNeverMakesAFittingOneFail) {
   EXPECT_EQ(account->Usage().peak, 1000u);
 }
 
-// The same through a parent: b's requests fit b but not the parent, a's always fit both.
+// The same through a parent: b's requests fit b but not the parent, and a's always fit both.
 TEST(LedgerRace, ARefusalByTheParentNeverMakesASiblingFail) {
   auto parent = *Account::Create(1000);
   auto a = *Account::Create(600, parent.get());
@@ -86,8 +86,8 @@ TEST(LedgerRace, ARefusalByTheParentNeverMakesASiblingFail) {
   EXPECT_EQ(parent->charged(), 400u);
 }
 
-// And within one child: a request that fits the child but not the parent is in flight while one that
-// fits both is made.
+// The same within one child: a request that fits the child but not the parent is in flight while another request fits
+// both.
 TEST(LedgerRace, ARefusalByTheParentNeverMakesTheSameChildFail) {
   auto parent = *Account::Create(1000);
   auto child = *Account::Create(1200, parent.get());
@@ -120,7 +120,7 @@ TEST_P(LedgerSum, NeverExceedsTheLimit) {
   constexpr uint64_t kLimit = 1000;
   auto parent = *Account::Create(kUnlimited);
   auto account = *Account::Create(kLimit, GetParam() ? parent.get() : nullptr);
-  std::atomic<uint64_t> held{0};  // counted apart from the account
+  std::atomic<uint64_t> held{0};  // counted independently of the account
   std::atomic<int> over{0};
   InParallel(4, [&](int thread) {
     const uint64_t bytes = 250 + static_cast<uint64_t>(thread) * 97;

@@ -70,7 +70,7 @@ TEST(Account, ShrinkingBelowUseTakesNothingAndRefusesUntilUseFalls) {
   EXPECT_FALSE(refused);
   EXPECT_EQ(refused.left, 0u);
   account->Release(300);
-  EXPECT_FALSE(account->Reserve(1));  // exactly at the limit
+  EXPECT_FALSE(account->Reserve(1));  // the limit is reached exactly
   account->Release(100);
   EXPECT_FALSE(account->Reserve(101));
   EXPECT_TRUE(account->Reserve(100));

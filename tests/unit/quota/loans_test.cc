@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is lent: what may be borrowed, what an owner gets back, limits that change meanwhile; then random tenants
-// against a model, and threads.
+// Lent memory: how much may be borrowed, what an owner gets back, and limits that change meanwhile; then random
+// tenants against a model, and threads.
 #include "quota/loans.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Owned Make(LoanBook& book, uint64_t guarantee, std::optional<uint64_t> most = st
   return account;
 }
 
-// A device of 100: nobody's 10, an owner of 60, a borrower of 30 that may have 100.
+// A device of 100 units: 10 unassigned, an owner of 60, and a borrower of 30 that may have 100.
 class LoansTest : public ::testing::Test {
  protected:
   void TearDown() override { EXPECT_TRUE(book_.CheckInvariants().ok()) << book_.CheckInvariants(); }
@@ -41,7 +41,7 @@ TEST_F(LoansTest, WhatIsUnusedIsLent) {
   const Grant grant = borrower_->Reserve(90);
   EXPECT_TRUE(grant);
   EXPECT_EQ(borrower_->loan(), 60u);
-  EXPECT_EQ(nobodys_->lent(), 10u);  // what nobody is promised comes first
+  EXPECT_EQ(nobodys_->lent(), 10u);  // unassigned memory is lent first
   EXPECT_EQ(owner_->lent(), 50u);
   EXPECT_EQ(owner_->own(), 0u);
   const Grant refused = borrower_->Reserve(11);
@@ -74,13 +74,13 @@ TEST_F(LoansTest, WhatIsFreedRepaysTheLoanFirst) {
   borrower_->Release(15);
   EXPECT_EQ(borrower_->loan(), 5u);
   EXPECT_EQ(owner_->lent() + nobodys_->lent(), 5u);
-  EXPECT_EQ(owner_->lent(), 0u);  // who has a guarantee has it back first
+  EXPECT_EQ(owner_->lent(), 0u);  // a tenant with a guarantee gets its memory back first
   borrower_->Release(35);
   EXPECT_EQ(borrower_->loan(), 0u);
   EXPECT_EQ(borrower_->Usage().peak, 50u);
 }
 
-// It is the parent who borrows, and who repays when its child frees.
+// The parent borrows, and repays when its child frees.
 TEST_F(LoansTest, AChildBorrowsAndRepaysThroughItsParent) {
   const Owned child = *Account::Create(kUnlimited, borrower_.get());
   EXPECT_TRUE(child->Reserve(90));
@@ -109,7 +109,7 @@ TEST_F(LoansTest, AnOwnerGetsItBackWhenTheBorrowerFrees) {
     const Demand demand(*owner_);
     EXPECT_FALSE(borrower_->Reserve(1));
     borrower_->Release(30);
-    EXPECT_FALSE(borrower_->Reserve(11));  // which would come out of the owner's
+    EXPECT_FALSE(borrower_->Reserve(11));  // it would be taken from the owner's memory
     EXPECT_TRUE(owner_->Reserve(30));
   }
   EXPECT_TRUE(owner_->Reserve(owner_->Room()));
@@ -123,7 +123,7 @@ TEST_F(LoansTest, WhatIsLentIsMovedToOthersBeforeAnybodyIsAsked) {
   EXPECT_TRUE(borrower_->Reserve(70));
   EXPECT_EQ(other->lent(), 40u);
   owner_->Cancel(60);
-  EXPECT_TRUE(other->Reserve(40));  // the owner has room for it now
+  EXPECT_TRUE(other->Reserve(40));  // the owner can lend in its place now
   EXPECT_EQ(other->lent(), 0u);
   EXPECT_EQ(owner_->lent(), 40u);
   EXPECT_EQ(borrower_->loan(), 40u);
@@ -136,7 +136,7 @@ TEST_F(LoansTest, WhoMayBorrowLendsToo) {
   EXPECT_EQ(second->loan(), 40u);
   EXPECT_TRUE(owner_->Reserve(60));
   EXPECT_EQ(borrower_->lent(), 30u);
-  EXPECT_FALSE(borrower_->Reserve(1));  // within its guarantee, and all of it is lent
+  EXPECT_FALSE(borrower_->Reserve(1));  // within its guarantee, but all of it is lent
   second->Cancel(15);
   EXPECT_TRUE(borrower_->Reserve(15));
   EXPECT_EQ(borrower_->loan(), 0u);
@@ -146,7 +146,7 @@ TEST_F(LoansTest, WhoMayBorrowLendsToo) {
 
 TEST_F(LoansTest, LimitsChangeWhileMemoryIsLent) {
   EXPECT_TRUE(borrower_->Reserve(100));
-  // What is lent of a guarantee goes with it.
+  // When a guarantee shrinks, the loan moves with the memory.
   EXPECT_TRUE(book_.SetLimits(*owner_, 20, 20, *nobodys_));
   EXPECT_EQ(owner_->lent(), 20u);
   EXPECT_EQ(nobodys_->lent(), 50u);
@@ -164,7 +164,7 @@ TEST_F(LoansTest, LimitsChangeWhileMemoryIsLent) {
   EXPECT_EQ(borrower_->loan(), 0u);
   EXPECT_TRUE(borrower_->Reserve(10));
   EXPECT_FALSE(borrower_->Reserve(1));
-  // What it holds beyond a lower guarantee, it has borrowed.
+  // The memory that it holds beyond a lowered guarantee counts as borrowed.
   EXPECT_TRUE(book_.SetLimits(*borrower_, 50, 80, *nobodys_));
   EXPECT_EQ(borrower_->loan(), 30u);
   EXPECT_EQ(nobodys_->limit(), 20u);
@@ -176,7 +176,7 @@ TEST_F(LoansTest, WhoMayNotBorrowHoldsWhatItHoldsWhenItsGuaranteeShrinks) {
   EXPECT_TRUE(book_.SetLimits(*owner_, 20, 20, *nobodys_));
   EXPECT_EQ(owner_->lent(), 0u);
   EXPECT_EQ(owner_->Over(), 20u);
-  EXPECT_EQ(nobodys_->limit(), 30u);  // and 20 when they are freed
+  EXPECT_EQ(nobodys_->limit(), 30u);  // 20 after the owner's excess is freed
   EXPECT_EQ(nobodys_->lent(), 30u);
   EXPECT_TRUE(book_.SetLimits(*owner_, 35, 35, *nobodys_));
   EXPECT_EQ(owner_->Over(), 5u);
@@ -204,11 +204,11 @@ TEST_F(LoansTest, AGuaranteeIsOfWhatNobodyHolds) {
 
 TEST_F(LoansTest, WhoRetiresLeavesItsLoansToTheHeir) {
   EXPECT_TRUE(borrower_->Reserve(100));
-  nobodys_->SetLimit(70);  // what the owner was promised
+  nobodys_->SetLimit(70);  // takes over the owner's guarantee
   book_.Retire(*owner_, *nobodys_);
   EXPECT_EQ(owner_->charged(), 0u);
   EXPECT_EQ(nobodys_->lent(), 70u);
-  // A borrower that is gone but for its memory pays as it is freed.
+  // A borrower that retires while it holds memory repays as that is freed.
   book_.Retire(*borrower_, *nobodys_);
   borrower_->Cancel(80);
   EXPECT_EQ(borrower_->loan(), 0u);
@@ -223,14 +223,14 @@ TEST_F(LoansTest, LessAtMostThanGuaranteedIsRefused) {
 
 struct TenantModel {
   Owned account, child;
-  Account* door = nullptr;  // through which it takes and gives back: its own, or its child's
+  Account* door = nullptr;  // the account for its calls: its own or its child's
   uint64_t guarantee = 0, most = 0, held = 0;
-  bool gives = false;  // when it is asked
+  bool gives = false;  // gives memory back when asked
 
   uint64_t borrowed() const { return held > guarantee ? held - guarantee : 0; }
 };
 
-// What a caller does for an owner: those who borrow are asked, and nobody else.
+// What a caller does for an owner: it asks only the tenants that borrow.
 bool ReserveAsking(std::vector<TenantModel>& tenants, TenantModel& owner, uint64_t bytes,
                    bool* all_give) {
   if (owner.door->TryReserve(bytes)) return true;
@@ -256,7 +256,7 @@ struct Seen {
   int borrowed = 0, asked_and_served = 0, refused_owners = 0;
 };
 
-// `through_children`: all that tenants take and give back is a child's.
+// With `through_children`, a child makes all the calls of each tenant.
 void RunRandomTenants(unsigned seed, bool through_children, Seen* seen) {
   std::mt19937 random(seed);
   const auto upto = [&](uint64_t n) { return random() % (n + 1); };
@@ -283,7 +283,7 @@ void RunRandomTenants(unsigned seed, bool through_children, Seen* seen) {
     TenantModel& tenant = tenants[random() % tenants.size()];
     tenant.gives = random() % 4 != 0;
     switch (random() % 8) {
-      case 0: {  // a tenant without a quota
+      case 0: {  // memory without a quota
         const uint64_t bytes = upto(kDevice / 10);
         if (nobodys_held != 0 && random() % 2) {
           nobodys->Cancel(nobodys_held);
@@ -316,7 +316,7 @@ void RunRandomTenants(unsigned seed, bool through_children, Seen* seen) {
           if (!at_once) ++seen->asked_and_served;
           if (tenant.account->loan() > before) ++seen->borrowed;
         } else {
-          // Nobody is refused what is there, and no owner who was given back what was borrowed.
+          // No request is refused if there is room, and no owner if the borrowers gave their loans back.
           ASSERT_FALSE(owner && all_give) << "step " << step;
           if (owner) ++seen->refused_owners;
           if (tenant.held + bytes <= std::max(tenant.guarantee, tenant.most)) {
@@ -347,7 +347,7 @@ TEST(RandomLoans, TheSumHoldsAndOwnersGetTheirs) {
       SCOPED_TRACE(seed);
       ASSERT_NO_FATAL_FAILURE(RunRandomTenants(seed, through_children, &seen));
     }
-    // What it is about has happened.
+    // The cases that this test is about have occurred.
     EXPECT_GT(seen.borrowed, 100);
     EXPECT_GT(seen.asked_and_served, 100);
     EXPECT_GT(seen.refused_owners, 50);
@@ -383,7 +383,7 @@ TEST(LoansThreads, TheSumNeverExceedsTheDevice) {
   EXPECT_TRUE(book.CheckInvariants().ok()) << book.CheckInvariants();
 }
 
-// Guarantees move to and fro while those that they are of reserve, lend and borrow.
+// Guarantees move between accounts that reserve, lend and borrow meanwhile.
 TEST(LoansThreads, NoByteIsHeldTwiceWhileGuaranteesMove) {
   constexpr uint64_t kDevice = 3000;
   LoanBook book;
@@ -396,7 +396,7 @@ TEST(LoansThreads, NoByteIsHeldTwiceWhileGuaranteesMove) {
   for (Account* account : {rest.get(), a.get(), a.get(), b.get(), c.get()}) {
     threads.emplace_back([&, account, seed = threads.size()] {
       std::mt19937 random(static_cast<unsigned>(seed));
-      // As long as it takes the other thread to come to it.
+      // Runs until the other thread has changed some limits.
       for (int i = 0; i < 500 || moved <= 10; ++i) {
         const uint64_t bytes = 1 + random() % 700;
         if (!account->TryReserve(bytes)) continue;
@@ -416,7 +416,7 @@ TEST(LoansThreads, NoByteIsHeldTwiceWhileGuaranteesMove) {
       const uint64_t guarantee = random() % 900;
       const uint64_t most =
           account.borrows() ? std::max<uint64_t>(guarantee, random() % 3000) : guarantee;
-      // A quota that is lowered below use is the device's own care: its bytes are not the rest's yet.
+      // When a quota is lowered below its use, the caller has to keep the excess from the rest until it is freed.
       if (book.SetLimits(account, guarantee, most, *rest)) ++moved;
       if (!account.borrows()) {
         while (book.Over(account) != 0) std::this_thread::yield();
@@ -469,7 +469,7 @@ TEST_F(LoansTest, WhoWaitsForABorrowersChildIsServedByIt) {
 }
 
 TEST_F(LoansTest, AnOwnerThatWaitedInVainHasNotLeftWhatIsLent) {
-  ASSERT_TRUE(borrower_->Reserve(90));  // 50 of them are the owner's
+  ASSERT_TRUE(borrower_->Reserve(90));  // 50 of this belong to the owner
   ASSERT_EQ(owner_->lent(), 50u);
   const Grant refused = owner_->ReserveBefore(40, base::RealClock(), Time());
   EXPECT_FALSE(refused);
@@ -493,7 +493,7 @@ TEST_F(LoansTest, ABorrowerThatWaitsIsServedByAnybodysFree) {
   borrower_->Cancel(90);
 }
 
-// Whichever of them is asked first, whichever frees.
+// Whichever is asked first, and whichever frees.
 TEST(LoansThreads, ThoseWhoWaitInSeveralAccountsAreServedInTheOrderOfArrival) {
   LoanBook book;
   const Owned nobodys = Make(book, 100), a = Make(book, 0, 100), b = Make(book, 0, 100),
@@ -503,7 +503,7 @@ TEST(LoansThreads, ThoseWhoWaitInSeveralAccountsAreServedInTheOrderOfArrival) {
     Account* account;
     uint64_t bytes;
   };
-  // The first two fit beside nobody else of these; then the small ones.
+  // The first waits for 60 do not fit together; the small ones fit afterwards.
   const Wait waits[] = {{b.get(), 60}, {a.get(), 60}, {b.get(), 60}, {a.get(), 30},
                         {b.get(), 30}, {c.get(), 30}, {a.get(), 30}, {b.get(), 70}};
   std::array<std::atomic<bool>, std::size(waits)> served{};
@@ -517,24 +517,24 @@ TEST(LoansThreads, ThoseWhoWaitInSeveralAccountsAreServedInTheOrderOfArrival) {
         [&] { return a->Usage().waiting + b->Usage().waiting + c->Usage().waiting == i + 1; });
   }
   const auto waiting = [&] { return a->Usage().waiting + b->Usage().waiting + c->Usage().waiting; };
-  // Who is served next, and how many are left.
+  // Expects that `next` is served next and that `left` are left waiting.
   const auto expect = [&](size_t next, size_t left) {
     EXPECT_EQ(waiting(), left);
     WaitUntil([&] { return waiting() > left || served[next].load(); });
     EXPECT_TRUE(served[next]) << next;
   };
-  c->Cancel(100);  // of c's own the 30 fit beside
+  c->Cancel(100);  // c's own wait for 30 fits too
   expect(0, 6);
   EXPECT_FALSE(served[1]);
   WaitUntil([&] { return served[5].load(); });
-  b->Cancel(60);  // b waits again, and a came before
+  b->Cancel(60);  // b waits again, but a came earlier
   expect(1, 5);
   EXPECT_FALSE(served[2]);
   a->Cancel(60);
   expect(2, 4);
   EXPECT_FALSE(served[3]);
   b->Cancel(60);
-  expect(3, 2);  // and 4, for which there is room as well
+  expect(3, 2);  // 4 is served too, since there is room for it
   WaitUntil([&] { return served[4].load(); });
   c->Cancel(30);
   expect(6, 1);
@@ -545,7 +545,7 @@ TEST(LoansThreads, ThoseWhoWaitInSeveralAccountsAreServedInTheOrderOfArrival) {
   EXPECT_TRUE(book.CheckInvariants().ok()) << book.CheckInvariants();
 }
 
-// Neither lends would mean that both wait for ever, with the whole device free.
+// If neither lent, both would wait for ever while the whole device is free.
 TEST(LoansThreads, TwoThatWaitForMoreThanIsTheirsDoNotWaitForEachOther) {
   LoanBook book;
   const Owned nobodys = Make(book, 10), a = Make(book, 45, 100), b = Make(book, 45, 100);
@@ -562,7 +562,7 @@ TEST(LoansThreads, TwoThatWaitForMoreThanIsTheirsDoNotWaitForEachOther) {
   for (std::thread& thread : waits) thread.join();
 }
 
-// Who waits looks at nothing by itself: each release that lets it go on has to serve it.
+// A waiter does not poll, so every release that makes room has to serve it.
 TEST(LoansThreads, NobodyWhoWaitsIsForgotten) {
   LoanBook book;
   const Owned rest = Make(book, 1000), a = Make(book, 1000), b = Make(book, 500, 3000),
@@ -580,7 +580,7 @@ TEST(LoansThreads, NobodyWhoWaitsIsForgotten) {
       }
     });
   }
-  // Accounts come, wait, and go while others serve them.
+  // Accounts are created, wait, and are destroyed while others serve them.
   threads.emplace_back([&] {
     for (int i = 0; i < 300; ++i) {
       const Owned guest = Make(book, 1, 400);

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-// The table's arrays come from here: with `no_memory` set, the host has none left for them.
+// The table's arrays are allocated here. With `no_memory` set, allocation fails.
 static std::atomic<bool> no_memory{false};
 
 void* operator new[](std::size_t bytes, std::align_val_t alignment,
@@ -55,7 +55,7 @@ TEST_F(PointerTableTest, AFreeCreditsWhoAllocated) {
   a_->Commit(100);
   ASSERT_EQ(table_.Insert(0x1000, {.bytes = 100, .account = a_.get()}), InsertResult::kInserted);
   Allocation taken;
-  ASSERT_TRUE(table_.Take(0x1000, &taken));  // by whomever
+  ASSERT_TRUE(table_.Take(0x1000, &taken));  // any thread may take it
   taken.account->Release(taken.bytes);
   EXPECT_EQ(a_->charged(), 0u);
   EXPECT_EQ(b_->charged(), 0u);
@@ -63,10 +63,11 @@ TEST_F(PointerTableTest, AFreeCreditsWhoAllocated) {
 
 TEST_F(PointerTableTest, ForeignPointersAreUnknown) {
   Allocation allocation;
-  EXPECT_FALSE(table_.Take(0x1000, &allocation));  // still without slots
+  EXPECT_FALSE(table_.Take(0x1000, &allocation));  // still has no slots
   EXPECT_FALSE(table_.Find(0x1000, &allocation));
   ASSERT_EQ(table_.Insert(0x1000, {.bytes = 1, .account = a_.get()}), InsertResult::kInserted);
-  EXPECT_FALSE(table_.Take(0x1001, &allocation));  // inside an allocation is not its start
+  EXPECT_FALSE(
+      table_.Take(0x1001, &allocation));  // a pointer inside an allocation is not its start
   EXPECT_FALSE(table_.Take(0, &allocation));
   EXPECT_EQ(table_.size(), 1u);
 }
@@ -105,7 +106,7 @@ TEST_F(PointerTableTest, TakesAllThatIsOneAccounts) {
   EXPECT_TRUE(table_.CheckInvariants().ok());
 }
 
-// Against a map, with addresses as drivers give them and as nobody would.
+// Compares with a map, with addresses as drivers return them and with unrealistic ones.
 TEST_F(PointerTableTest, AgreesWithAMapOverRandomOperations) {
   for (const uint64_t stride :
        {uint64_t{1}, uint64_t{256}, uint64_t{2} << 20, uint64_t{1} << 32, uint64_t{1} << 52}) {
@@ -143,8 +144,8 @@ TEST_F(PointerTableTest, AgreesWithAMapOverRandomOperations) {
   }
 }
 
-// Pointers of shard 0 that all belong into one line of its first array, the last, so that the overflow
-// goes around to the first: the table's hash, reversed, for the first of a run of neighbours.
+// Pointers of shard 0 that all hash to the last line of its first array, so that the overflow wraps around to the
+// first line. It inverts the table's hash for the first of a run of neighbours.
 uint64_t OfOneLine(uint64_t i) {
   constexpr uint64_t kNeighbours = uint64_t{15} << 21;
   uint64_t inverse = 1;
@@ -157,7 +158,7 @@ uint64_t OfOneLine(uint64_t i) {
 }
 
 TEST_F(PointerTableTest, EntriesOfOneLineAreFoundWhicheverGoesFirst) {
-  constexpr uint64_t kEntries = 8;  // of 16 slots: it does not grow
+  constexpr uint64_t kEntries = 8;  // in 16 slots: the array does not grow
   std::mt19937_64 random(1);
   for (int round = 0; round < 200; ++round) {
     std::vector<uint64_t> order(kEntries);
@@ -181,7 +182,7 @@ TEST_F(PointerTableTest, EntriesOfOneLineAreFoundWhicheverGoesFirst) {
   }
 }
 
-// Fresh memory comes in steps of 2 MiB: what was allocated together is found together.
+// Fresh memory comes in steps of 2 MiB, so pointers that were allocated together are found together.
 TEST_F(PointerTableTest, RunsOfNeighboursThatMeetAreAllFound) {
   std::vector<uint64_t> pointers;
   for (uint64_t run = 0; run < 64; ++run) {
@@ -214,8 +215,8 @@ TEST_F(PointerTableTest, WithoutMemoryToGrowItFillsUpAndThenSaysSo) {
          InsertResult::kInserted) {
     ++inserted;
   }
-  EXPECT_EQ(inserted, 16u);  // every slot
-  // Every line is full and was passed: what is not there is still found not to be.
+  EXPECT_EQ(inserted, 16u);  // uses every slot
+  // All lines are full and had overflows: looking up an absent pointer still ends.
   Allocation allocation;
   EXPECT_FALSE(table_.Find(OfOneLine(inserted), &allocation));
   EXPECT_FALSE(table_.Take(OfOneLine(inserted), &allocation));
@@ -240,7 +241,7 @@ TEST_F(PointerTableTest, WithoutMemoryToGrowItFillsUpAndThenSaysSo) {
 }
 
 TEST_F(PointerTableTest, FetchingAheadChangesNothing) {
-  table_.Prefetch(0x1000);  // still without lines
+  table_.Prefetch(0x1000);  // still has no lines
   ASSERT_EQ(table_.Insert(0x1000, {.bytes = 1, .account = a_.get()}), InsertResult::kInserted);
   table_.Prefetch(0x1000);
   table_.Prefetch(0x2000);

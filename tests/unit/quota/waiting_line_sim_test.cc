@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for memory on the virtual clock: to the nanosecond, the same in every run.
+// Waits for memory on the virtual clock: exact to the nanosecond, and the same in every run.
 #include <gtest/gtest.h>
 
 #include <iterator>
@@ -37,7 +37,7 @@ class VirtualWait : public ::testing::Test {
         reinterpret_cast<decltype(&gpushare_sim_reset)>(driver_->Symbol("gpushare_sim_reset"))(),
         0);
   }
-  // How long after a release a waiter that has slept for so long goes on.
+  // The time from a release until a waiter that has slept for `asleep` continues.
   Nanos ServedAfter(Nanos asleep) {
     auto account = *Account::Create(100);
     EXPECT_TRUE(account->Reserve(100));
@@ -67,7 +67,7 @@ TEST_F(VirtualWait, EndsAtTheDeadline) {
   EXPECT_LT(clock().Now(), deadline + Millis(1));
 }
 
-// What is left between the two is what the machine takes to wake a thread: 20 us of one that sleeps, as declared.
+// The difference is the machine's time to wake a thread: 20 us for a sleeping one, as declared.
 TEST_F(VirtualWait, IsServedWhenMemoryIsFree) {
   EXPECT_LE(ServedAfter(Micros(10)), Micros(20));
   EXPECT_LE(ServedAfter(Millis(50)), Micros(20));
@@ -77,8 +77,8 @@ TEST_F(VirtualWait, IsServedWhenMemoryIsFree) {
   EXPECT_EQ(ServedAfter(Millis(50)), Nanos(0));
 }
 
-// Four threads of different sizes share an account that holds the largest only: everybody is served,
-// in the order of arrival, and two runs agree on every moment.
+// Four threads with different sizes share an account that only fits the largest one. All are served in the order of
+// arrival, and two runs agree on every moment.
 TEST_F(VirtualWait, IsServedInTurn) {
   const auto play = [&] {
     auto account = *Account::Create(100);
@@ -104,20 +104,20 @@ TEST_F(VirtualWait, IsServedInTurn) {
   };
   const auto first = play();
   ASSERT_EQ(first.size(), 80u);
-  // Each waits for the other three, so nobody is served twice in a row but at the end.
+  // Each waits for the other three, so no thread is served twice in a row, except at the end.
   for (size_t i = 1; i < 60; ++i) EXPECT_NE(first[i].first, first[i - 1].first) << i;
   EXPECT_EQ(play(), first);
 }
 
-// Random waits, releases, limits and calls away of three children of an account, against the rule itself: in the order
-// of arrival, but for accounts whose oldest does not fit.
+// Random waits, releases, limit changes and cancellations of three children of an account, compared with the rule
+// itself: in the order of arrival, except that accounts whose oldest wait does not fit are passed over.
 TEST_F(VirtualWait, IsServedByTheRuleWhateverHappens) {
   constexpr size_t kChildren = 3;
   struct Waiter {
     size_t child;
     uint64_t bytes;
     std::shared_ptr<Ticket> ticket;
-    char is = 'w', should = 'w';  // waiting, granted, refused, or let go after a grant
+    char is = 'w', should = 'w';  // waiting, granted, refused, or released after a grant
   };
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     std::mt19937 random(seed);
@@ -185,7 +185,7 @@ TEST_F(VirtualWait, IsServedByTheRuleWhateverHappens) {
   }
 }
 
-// Who frees what others wait for needs no memory of the host for that: each of them has its own, and goes on at once.
+// Serving waiters needs no host memory: each waiter brings its own, and continues at once.
 TEST_F(VirtualWait, IsServedWhereTheHostHasNoMemoryLeft) {
   auto account = *Account::Create(100);
   ASSERT_TRUE(account->Reserve(100));
@@ -205,7 +205,7 @@ TEST_F(VirtualWait, IsServedWhereTheHostHasNoMemoryLeft) {
     EXPECT_NO_THROW(account->Cancel(100));
   }
   for (const auto& waiter : waiters) waiter->Join();
-  for (const Time when : served) EXPECT_LE(when - freed, Micros(20));  // what a wake takes
+  for (const Time when : served) EXPECT_LE(when - freed, Micros(20));  // the time of a wake-up
   EXPECT_EQ(account->Usage().waiting, 0u);
   EXPECT_EQ(account->charged(), 90u);
 }

@@ -18,7 +18,7 @@
 namespace gpushare::quota {
 namespace {
 
-// Waits for a state that other threads bring about.
+// Waits until other threads have brought about the state.
 void Until(const std::function<bool()>& condition) {
   while (!condition()) std::this_thread::yield();
 }
@@ -79,7 +79,9 @@ TEST(ReserveBefore, ALimitBelowTheRequestEndsTheWaitAndLetsThoseBehindIn) {
   std::thread large([&] { EXPECT_FALSE(account->ReserveBefore(80, clock, kNever)); });
   Until([&] { return account->Usage().waiting == 1; });
   std::thread small([&] { EXPECT_TRUE(account->ReserveBefore(30, clock, kNever)); });
-  Until([&] { return account->Usage().waiting == 2; });  // behind the large one, though it fits
+  Until([&] {
+    return account->Usage().waiting == 2;
+  });  // it queues behind the large request although it would fit
   account->SetLimit(75);
   large.join();
   small.join();
@@ -95,7 +97,7 @@ TEST(ReserveBefore, AWaiterIsCalledAway) {
   std::thread waiter([&] { EXPECT_FALSE(account->ReserveBefore(20, clock, kNever, ticket)); });
   std::thread behind([&] {
     Until([&] { return account->Usage().waiting == 1; });
-    EXPECT_TRUE(account->ReserveBefore(10, clock, kNever));  // it fits once the other is gone
+    EXPECT_TRUE(account->ReserveBefore(10, clock, kNever));  // it fits once the other one is gone
   });
   Until([&] { return account->Usage().waiting == 2; });
   EXPECT_TRUE(account->CallAway(ticket, clock));
@@ -104,7 +106,7 @@ TEST(ReserveBefore, AWaiterIsCalledAway) {
   behind.join();
   EXPECT_EQ(account->charged(), 100u);
   EXPECT_EQ(account->Usage().waiting, 0u);
-  EXPECT_EQ(account->Usage().denied, 0u);  // nobody was
+  EXPECT_EQ(account->Usage().denied, 0u);  // no request was denied
 }
 
 TEST(ReserveBefore, CalledAwayBeforeItCameOrAfterItsGrant) {
@@ -127,7 +129,7 @@ TEST(ReserveBefore, ServesInTheOrderOfArrival) {
   std::mutex mutex;
   std::vector<int> order;
   std::vector<std::thread> waiters;
-  // The first wants much, the others little: they do not overtake it.
+  // The first wants much and the others little: they do not overtake it.
   for (int i = 0; i < 4; ++i) {
     const uint64_t bytes = i == 0 ? 90 : 10;
     waiters.emplace_back([&, i, bytes] {
@@ -142,7 +144,7 @@ TEST(ReserveBefore, ServesInTheOrderOfArrival) {
   }
   account->Cancel(50);  // enough for the small ones only
   EXPECT_EQ(account->Usage().waiting, 4u);
-  account->Cancel(40);  // now the large one fits, and only it
+  account->Cancel(40);  // now the large one fits, and no other
   for (std::thread& waiter : waiters) waiter.join();
   EXPECT_EQ(order.front(), 0);
   EXPECT_EQ(account->charged(), 10u);
@@ -227,7 +229,7 @@ TEST(ReserveBefore, AChildAtItsOwnLimitDoesNotHoldItsSiblings) {
   EXPECT_EQ(parent->charged(), 70u);
 }
 
-// Waits of one thread, each begun in the wait of the one before; in the last one something else is done.
+// Nests waits of one thread: each wait begins inside the previous one, and the innermost one runs an action.
 class NestedClock final : public base::Clock {
  public:
   Time Now() override { return Time{}; }
@@ -244,7 +246,7 @@ class NestedClock final : public base::Clock {
   int wakes = 0;
 };
 
-// Says how often anybody was looked at.
+// Counts how often waiters are looked at.
 class CountingSource final : public Source {
  public:
   bool GetRoom(Account&, uint64_t, Time) override { return false; }
@@ -279,7 +281,7 @@ TEST(ReserveBefore, ManyWhoWaitCostNobodyWhoIsServed) {
   };
   EXPECT_TRUE(account->ReserveBefore(10, clock, kNever));
   EXPECT_EQ(clock.wakes, kWaiters);
-  EXPECT_LE(most_looks, 2);  // at who is served, and at who is next
+  EXPECT_LE(most_looks, 2);  // the one that is served and the next one
   EXPECT_EQ(account->charged(), 100u);
   EXPECT_EQ(account->Usage().waiting, 0u);
 }
