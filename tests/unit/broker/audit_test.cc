@@ -20,7 +20,7 @@ namespace {
 constexpr uint64_t kAuditMiB = 1 << 20, kAllowance = 512 * kAuditMiB;
 const OnGpu kOne{"GPU-1", 100}, kTwo{"GPU-1", 200}, kElsewhere{"GPU-2", 100};
 
-// In MiB.
+// Both figures are in MiB.
 Claims Says(uint64_t says, uint64_t granted = 8192) {
   return {{kOne, {says * kAuditMiB, granted * kAuditMiB}}};
 }
@@ -39,11 +39,11 @@ TEST(Audit, HoldsWhatIsSaidAgainstWhatIsCounted) {
   EXPECT_EQ(ResultOf(Says(1000), 1512), AuditResult::kNone);
   EXPECT_EQ(ResultOf(Says(1000), 1513), AuditResult::kUnderstates);
   EXPECT_EQ(ResultOf(Says(1000), 0), AuditResult::kNone);
-  // Whatever it says, what it was granted is known.
+  // Whatever the process says, its grant is known.
   EXPECT_EQ(ResultOf(Says(9000, 4096), 4096 + 513), AuditResult::kOverGrant);
   EXPECT_EQ(ResultOf(Says(9000, 4096), 4096 + 512), AuditResult::kNone);
   EXPECT_EQ(ResultOf({}, 1), AuditResult::kStranger);
-  // Sums of nonsense do not wrap.
+  // Sums of nonsense values do not wrap.
   EXPECT_EQ(ResultOf({{kOne, {UINT64_MAX, UINT64_MAX}}}, 9000), AuditResult::kNone);
 }
 
@@ -51,25 +51,25 @@ uint64_t OverheadOf(const Audit& audit, const OnGpu& process = kOne) {
   return audit.Result().at(process).overhead;
 }
 
-// What contexts, modules and libraries take: what is counted beyond what is said.
+// The memory of contexts, modules and libraries: the driver's count minus the process's own figure.
 TEST(Audit, EstimatesWhatIsNotCharged) {
   Audit audit(kAllowance);
   audit.Add(Says(1000), {{kOne, 1300 * kAuditMiB}, {kTwo, 300 * kAuditMiB}}, Says(1000));
   EXPECT_EQ(OverheadOf(audit), 300 * kAuditMiB);
   EXPECT_EQ(OverheadOf(audit, kTwo), UINT64_MAX) << "a stranger's is all its own";
-  // Allocated between the two figures, or freed: nobody knows what of it the driver had counted.
+  // If the process allocated or freed between its two figures, the driver may have counted either.
   audit.Add(Says(1000), {{kOne, 1500 * kAuditMiB}}, Says(1200));
   EXPECT_EQ(OverheadOf(audit), 300 * kAuditMiB);
   audit.Add(Says(0), {{kOne, 300 * kAuditMiB}}, Says(1000));
   EXPECT_EQ(OverheadOf(audit), 300 * kAuditMiB);
   audit.Add(Says(1000), {{kOne, 900 * kAuditMiB}}, Says(600));
   EXPECT_EQ(OverheadOf(audit), 300 * kAuditMiB);
-  // Of the others the least counts, and it is not below nothing.
+  // Of several figures the lowest counts. It is never below zero.
   audit.Add(Says(1000), {{kOne, 1250 * kAuditMiB}}, Says(1000));
   EXPECT_EQ(OverheadOf(audit), 250 * kAuditMiB);
   audit.Add(Says(1000), {{kOne, 900 * kAuditMiB}}, Says(1000));
   EXPECT_EQ(OverheadOf(audit), 0u);
-  // Of who understates it is not told, nor where there is no figure.
+  // A process that understates has no estimate, and neither has one without a figure of the driver.
   Audit liar(kAllowance);
   liar.Add(Says(1000), {{kOne, 1513 * kAuditMiB}}, Says(1000));
   EXPECT_EQ(OverheadOf(liar), UINT64_MAX);
@@ -78,7 +78,7 @@ TEST(Audit, EstimatesWhatIsNotCharged) {
   EXPECT_EQ(OverheadOf(without), UINT64_MAX);
 }
 
-// What stands on its page changes as fast as it likes, to whatever it likes.
+// A process may change the figures on its page at any time, to anything.
 TEST(Audit, WhoSaysNowThisAndNowThatHidesNoMoreThanItsGrant) {
   for (const uint64_t counted : {uint64_t{4096 + 513}, uint64_t{4096 + 512}, uint64_t{4000}}) {
     Audit audit(kAllowance);
@@ -90,7 +90,7 @@ TEST(Audit, WhoSaysNowThisAndNowThatHidesNoMoreThanItsGrant) {
     const auto found = audit.Result().at(kOne);
     EXPECT_EQ(found.what, counted > 4096 + 512 ? AuditResult::kOverGrant : AuditResult::kNone)
         << counted;
-    // Nor can it have more in the column of overhead than the driver counts of it.
+    // The estimated overhead is at most the driver's count.
     EXPECT_TRUE(found.overhead == UINT64_MAX || found.overhead <= counted * kAuditMiB) << counted;
   }
 }
@@ -110,7 +110,7 @@ TEST(Audit, MoreLooksClearWhoeverWasOnlySeenAtTheWrongMoment) {
   audit.Add(Says(0), {{kOne, 2000 * kAuditMiB}}, Says(2000));
   EXPECT_FALSE(audit.Suspects());
   EXPECT_EQ(ResultOf(audit), AuditResult::kNone);
-  // One that has gone in between, or come, says nothing of what it holds.
+  // A process that ends or starts in between gives no finding.
   Audit gone(kAllowance);
   gone.Add(Says(0), {{kOne, 2000 * kAuditMiB}}, Says(0));
   gone.Add(Says(0), {}, {});
@@ -122,11 +122,11 @@ TEST(Audit, WithoutAFigureWhatItHoldsIsNotKnown) {
   Audit never(kAllowance);
   never.Add(Says(0), {{kOne, std::nullopt}, {kTwo, std::nullopt}}, Says(0));
   EXPECT_FALSE(never.Suspects());
-  ASSERT_EQ(never.Result().count(kOne), 1u);  // it is there
+  ASSERT_EQ(never.Result().count(kOne), 1u);  // the process is listed
   EXPECT_EQ(never.Result().at(kOne).counted, UINT64_MAX);
   EXPECT_EQ(ResultOf(never), AuditResult::kNone);
   EXPECT_EQ(ResultOf(never, kTwo), AuditResult::kNone);
-  // Nor is it nothing because the figure was missing once.
+  // A single missing figure does not clear the process.
   Audit once(kAllowance);
   once.Add(Says(0), {{kOne, 2000 * kAuditMiB}}, Says(0));
   once.Add(Says(0), {{kOne, std::nullopt}}, Says(0));
@@ -134,12 +134,12 @@ TEST(Audit, WithoutAFigureWhatItHoldsIsNotKnown) {
   EXPECT_EQ(once.Result().at(kOne).counted, 2000 * kAuditMiB);
 }
 
-// What a process holds changes all the time, and its page is up to 160 ms behind. Looks are 10 ms apart.
+// A process's use changes all the time, and its page is up to 160 ms late. Looks are 10 ms apart.
 TEST(Audit, NeverFindsOneThatAllocatesBusilyAndSaysSo) {
   std::mt19937_64 random(7);
   const auto below = [&](uint64_t n) { return random() % n; };
   for (int round = 0; round < 2000; ++round) {
-    // The history of a second, in ms: for how long it holds what.
+    // A history of one second by milliseconds: what the process holds, and for how long.
     uint64_t held[1000], said[1000];
     const uint64_t longest = uint64_t{1} << below(9), most = 4096 + below(4096);
     for (size_t at = 0; at < 1000;) {
@@ -175,14 +175,15 @@ TEST(AuditLog, ReportsWhatHoldsTwice) {
   EXPECT_EQ(log.report().processes.at(kOne).what, AuditResult::kNone);
   ASSERT_EQ(log.Take(Found(AuditResult::kUnderstates)).news.size(), 1u);
   EXPECT_EQ(log.report().processes.at(kOne).what, AuditResult::kUnderstates);
-  EXPECT_TRUE(log.Take(Found(AuditResult::kUnderstates)).news.empty());  // it is known
+  EXPECT_TRUE(log.Take(Found(AuditResult::kUnderstates)).news.empty());  // already reported
   const AuditReport& over = log.Take(Found(AuditResult::kNone));
   ASSERT_EQ(over.news.size(), 1u);
   EXPECT_EQ(over.news.at(kOne).what, AuditResult::kNone);
   EXPECT_EQ(over.audits, 4u);
 }
 
-// They have held three times before they come here, and are as the driver's figures of memory have them or without.
+// Findings about time have occurred three times before they get here. They come with or without the driver's figures
+// of memory.
 TEST(AuditLog, ReportsWhatIsFoundOfTimeAsItComes) {
   Findings of_time = Found(AuditResult::kUnderstatesTime);
   Findings nothing = Found(AuditResult::kNone);
@@ -194,7 +195,7 @@ TEST(AuditLog, ReportsWhatIsFoundOfTimeAsItComes) {
   EXPECT_EQ(log.report().processes.at(kOne).what, AuditResult::kUnderstatesTime);
   EXPECT_EQ(log.Take(nothing).news.at(kOne).what, AuditResult::kNone);
   EXPECT_EQ(log.Take(of_time).news.size(), 1u);
-  EXPECT_TRUE(log.Take(Found(AuditResult::kOverGrant)).news.empty());  // it goes on to be found
+  EXPECT_TRUE(log.Take(Found(AuditResult::kOverGrant)).news.empty());  // it is still being found
   EXPECT_EQ(log.report().processes.at(kOne).what, AuditResult::kOverGrant);
 }
 
@@ -213,7 +214,7 @@ TEST(AuditLog, WhatWasFoundIsNotOverWhileThereIsNoFigure) {
   EXPECT_TRUE(log.Take(unknown).news.empty());
 }
 
-// Whoever goes from one kind to another is found all the same, and told of once.
+// A process that alternates between kinds of findings is found all the same, and reported once.
 TEST(AuditLog, ReportsWhatHoldsTwiceWhateverItIsCalled) {
   AuditLog log;
   size_t told = 0;
@@ -242,7 +243,7 @@ TEST(AuditLog, WhatWasFoundIsForgottenWhereNothingIsAuditedAnyMore) {
   EXPECT_EQ(log.Take(Found(AuditResult::kStranger)).news.size(), 1u);
 }
 
-// The first thread of a process says nothing of the others.
+// The state of a process's first thread says nothing about its other threads.
 TEST(Auditor, AProcessIsStoppedWhenAllOfItsThreadsAre) {
   const std::filesystem::path process =
       std::filesystem::temp_directory_path() / ("gpushare-stopped-" + std::to_string(getpid()));

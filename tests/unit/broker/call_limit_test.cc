@@ -11,11 +11,11 @@ TEST(CallLimit, ABurstAndThenAsCallsComeBack) {
   Time now{Seconds(1)};
   for (int call = 1; call < CallLimit::kBurst; ++call) EXPECT_EQ(limit.Take(now), kNever) << call;
   EXPECT_EQ(limit.Take(now), now + 2 * CallLimit::kEvery);
-  // Two come back: one may be that of hearing again.
+  // Two calls come back; one of them may be needed to hear the process again.
   now += 2 * CallLimit::kEvery;
   EXPECT_EQ(limit.Take(now), kNever);
   EXPECT_EQ(limit.Take(now), now + 2 * CallLimit::kEvery);
-  // After a pause all of them are there again, and no more.
+  // After a pause all calls are available again, and no more than that.
   now += Seconds(10);
   int calls = 0;
   while (limit.Take(now) == kNever) ++calls;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tenant whose processes on several GPUs wait for one another.
+// A tenant whose processes on several GPUs wait for each other.
 #include "broker/collective.h"
 
 #include <gtest/gtest.h>
@@ -16,10 +16,10 @@ namespace gpushare::broker {
 namespace {
 
 constexpr Nanos kSlice = Micros(50);
-constexpr Nanos kUnseen = Millis(10);  // a process charges what is late from here on
+constexpr Nanos kUnseen = Millis(10);  // a process charges overdue work after this time
 
-// One process a GPU, all of one tenant. A step of each is work of its own, and then a kernel that ends when it is on
-// all GPUs at once.
+// One process on each GPU, all of one tenant. Each step is work of the process itself, followed by a kernel that ends
+// once it runs on all GPUs at the same time.
 class Ranks {
  public:
   struct Rank {
@@ -27,22 +27,22 @@ class Ranks {
     TimeBook::Tenant* tenant = nullptr;
     TimeBook::Member* member = nullptr;
     Pages pages;
-    Nanos work{0};    // of its own, a step
-    Nanos left{0};    // of that, in this one
-    bool in = false;  // its kernel of the collective is on the device
+    Nanos work{0};    // the process's own work in a step
+    Nanos left{0};    // what remains of that in this step
+    bool in = false;  // the collective's kernel is on the device
     Time in_since{};
-    int64_t charged_ns = 0;  // of the spinning
+    int64_t charged_ns = 0;  // charged for spinning
     int64_t ran_ns = 0;
-    Nanos longest{0};    // that it spun
-    bool stuck = false;  // what it launched does not end
-    Nanos command{0};    // how long each of its own is, where that is more than a slice
-    Nanos runs{0};       // left of the one that it has begun
+    Nanos longest{0};    // the longest time that it spun
+    bool stuck = false;  // its work does not end
+    Nanos command{0};    // the length of each of its commands, if longer than a slice
+    Nanos runs{0};       // what remains of the running command
   };
 
   Ranks(int count, double cap, Nanos work, bool joined = true) {
     for (int i = 0; i < count; ++i) {
       Rank& rank = ranks.emplace_back();
-      // As the GPU's own books: each begins a little later than the one before.
+      // Like the books of real GPUs, each is somewhat later than the previous one.
       rank.work = rank.left = work + i * Micros(100);
       rank.tenant = rank.book.AddTenant({.cap = cap}, now, joined ? &collective : nullptr);
       rank.member = rank.book.Join(rank.tenant, rank.pages.seat, now, changed);
@@ -89,7 +89,7 @@ class Ranks {
     usage.time_wanted_ns = rank.in ? 0 : kSlice.count();
     if (rank.in) {
       rank.ran_ns += kSlice.count();
-      // What is late is charged as it goes on.
+      // Overdue work is charged while it runs.
       const int64_t spun = (now - rank.in_since - kUnseen).count();
       if (spun > rank.charged_ns) Charge(rank, spun - rank.charged_ns);
       return;
@@ -139,11 +139,11 @@ class Ranks {
   }
 };
 
-// Each is held for its own cap, and the rest spin meanwhile: what they are charged holds them all the longer.
+// Each process is held for its own cap while the others spin; the charge for the spinning holds those even longer.
 TEST(Collective, CapsOfRanksThatWaitForOneAnotherRunAwayByThemselves) {
   Ranks ranks(2, 0.3, Millis(1), /*joined=*/false);
   ranks.Run(Seconds(5));
-  EXPECT_LT(ranks.steps, 100);  // of 1500 that the cap allows
+  EXPECT_LT(ranks.steps, 100);  // out of 1500 that the cap allows
 }
 
 TEST(Collective, CapsHoldInStep) {
@@ -158,7 +158,7 @@ TEST(Collective, CapsHoldInStep) {
         EXPECT_GT(before, 0);
         for (Ranks::Rank& rank : ranks.ranks) rank.ran_ns = 0;
         ranks.Run(Seconds(2));
-        // The longest work of all is what a step takes; while the others wait for it they spin, which is theirs.
+        // A step takes as long as the longest work; the others spin meanwhile and are charged for that.
         const Nanos step = work + (count - 1) * Micros(100) + kSlice;
         const double allowed = cap * 2e9 / static_cast<double>(step.count());
         EXPECT_GE(ranks.steps, (cap < 0.8 ? 0.8 : 0.6) * allowed);
@@ -171,7 +171,8 @@ TEST(Collective, CapsHoldInStep) {
   }
 }
 
-// Work that never ends on one GPU lets no more pass a cap on another than is said, whatever is longer than its grant.
+// Work that never ends on one GPU lets only a stated amount pass a cap on another GPU, whatever takes longer than its
+// grant.
 TEST(Collective, WhatNeverEndsIsNotWaitedForWithoutBound) {
   for (const double cap : {0.05, 0.2, 0.5}) {
     for (const Nanos command : {Nanos(0), Millis(1), Millis(10), Millis(40), Millis(100)}) {
@@ -181,7 +182,7 @@ TEST(Collective, WhatNeverEndsIsNotWaitedForWithoutBound) {
       works.command = command;
       ranks.Stick(stuck);
       ranks.Run(Seconds(10));
-      // 20 ms at once, and then an eleventh of the time; right to a command.
+      // 20 ms at once, and then an eleventh of the time, with an error of one command.
       const double one = static_cast<double>(command.count()) / 10e9;
       EXPECT_LE(ranks.Part(works, Seconds(10)), std::max(cap, 1.0 / 11) + 0.015 + 2 * one);
       EXPECT_GE(ranks.Part(works, Seconds(10)), cap - 0.01 - 2 * one);
@@ -189,7 +190,8 @@ TEST(Collective, WhatNeverEndsIsNotWaitedForWithoutBound) {
   }
 }
 
-// Nor does work that is late again and again: what has passed is paid before as much passes once more.
+// Work that is repeatedly late gains nothing either: the time that has passed the cap is paid before the same amount
+// passes again.
 TEST(Collective, WhatIsLateAgainAndAgainGainsNothing) {
   Ranks ranks(2, 0.2, Seconds(3600));
   Ranks::Rank &late = ranks.ranks[0], &works = ranks.ranks[1];
@@ -202,7 +204,7 @@ TEST(Collective, WhatIsLateAgainAndAgainGainsNothing) {
   EXPECT_LE(ranks.Part(works, Seconds(5)), 0.22);
 }
 
-// A tenant of one GPU is held by its own cap, and by nothing else.
+// Only its own cap holds a tenant on a single GPU.
 TEST(Collective, OfOneGpuIsNothing) {
   Ranks ranks(1, 0.3, Millis(1));
   ranks.Run(Seconds(2));

@@ -24,7 +24,7 @@ using ::testing::StartsWith;
 
 constexpr char kGpu[] = "GPU-6f1c4f0e-1f7c-4c3a-9d53-0b6d8a2f1e11";
 
-// The message of a refusal, which is InvalidArgument and names the file.
+// The message of a refusal. Expects that it is InvalidArgument and names the file.
 std::string Refused(const std::string& yaml) {
   const auto config = ParseConfig(yaml, "broker.yaml");
   EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << yaml;
@@ -148,7 +148,7 @@ TEST(BrokerConfig, RefusesWrongTypes) {
               HasSubstr("without ','"));
   EXPECT_THAT(Refused("tenants: [{name: a, users: root}]"), HasSubstr("a list of names"));
   EXPECT_THAT(Refused("operators: []"), HasSubstr("names nobody"));
-  // Not everybody: that is what a tenant without the key means.
+  // An empty list does not mean everybody; a tenant without the key does.
   for (const char* key : {"users", "groups"}) {
     for (const char* nobody : {"[]", ""}) {
       EXPECT_THAT(
@@ -213,14 +213,14 @@ TEST(BrokerConfig, PromisesNoMoreThanAGpu) {
             "for all tenants together");
   EXPECT_THAT(Refused("tenants: [{name: a, spec: memory=60%}, {name: b, spec: memory=50%}]"),
               HasSubstr("memory quotas are 110% of a GPU"));
-  // Whoever else is promised something that fits.
+  // The guarantees of the other tenants fit.
   EXPECT_THAT(Refused("tenants:\n- {name: a, spec: compute=50%}\n- {name: b, spec: compute=70%}\n"
                       "- {name: c, spec: memory=10%}\n- {name: d, spec: compute=5%}\n"),
               HasSubstr("broker.yaml:3: tenants: with 'b' guarantees are 120% of a GPU"));
   EXPECT_THAT(Refused("tenants:\n- {name: a, spec: compute=50%}\n- {name: b, spec: memory=70%}\n"
                       "- {name: c, spec: memory=40%}\n- {name: d, spec: compute=10%}\n"),
               HasSubstr("broker.yaml:4: tenants: with 'c' memory quotas are 110% of a GPU"));
-  // Of one GPU alone.
+  // On one GPU only.
   EXPECT_THAT(
       Refused(absl::StrCat("tenants:\n- {name: a, spec: compute=40%}\n- name: b\n"
                            "  spec: compute=50%\n  on:\n    ",
@@ -267,7 +267,7 @@ TEST(BrokerConfig, RefusesWhatIsNoYamlOrTooMuchOfIt) {
   EXPECT_THAT(Refused(many + "]"), HasSubstr("values"));
 }
 
-// Each line nine times the one before: 9^9 values of 300 bytes of text.
+// Each line has nine times the values of the previous one: 9^9 values, from 300 bytes of text.
 TEST(BrokerConfig, RefusesABomb) {
   std::string bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n";
   for (char c = 'b'; c < 'j'; ++c) {
@@ -303,7 +303,7 @@ TEST(BrokerConfig, WhatCanHardlyBeMeantIsSaid) {
   EXPECT_THAT(doubts("tenants:\n  - {name: a, spec: priority=high}\n  - {name: b}\n"), IsEmpty());
   EXPECT_THAT(doubts("tenants:\n" + guaranteed), IsEmpty());
   EXPECT_THAT(doubts("tenants: []\n"), IsEmpty());
-  // On the one GPU alone, and once for all.
+  // Reported for the one GPU only, and once for all GPUs together.
   EXPECT_THAT(
       doubts(
           "tenants:\n  - name: a\n    spec: priority=high,cap=50%\n    on: {GPU-1: {cap: 100%}}\n" +
@@ -369,7 +369,7 @@ TEST(BrokerConfig, TheContainersExampleIsValid) {
   EXPECT_EQ(config->tenants.size(), 2u);
 }
 
-// The example of docs/broker.md: what people copy is read.
+// Checks the example of docs/broker.md, which people copy.
 TEST(BrokerConfig, TheDocumentedExampleIsValid) {
   const char* const source = std::getenv("GPUSHARE_SOURCE");
   ASSERT_NE(source, nullptr);

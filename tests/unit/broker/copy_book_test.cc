@@ -14,7 +14,7 @@ namespace gpushare::broker {
 namespace {
 
 constexpr double kRate = 1e9;
-constexpr uint64_t kTurnBytes = 2'000'000;  // 2 ms of it
+constexpr uint64_t kTurnBytes = 2'000'000;  // 2 ms at the full rate
 
 spec::Limits ToDevice(double rate) {
   spec::Limits limits;
@@ -25,7 +25,7 @@ spec::Limits ToDevice(double rate) {
 class CopyBookTest : public ::testing::Test {
  protected:
   CopyBookTest() { book.SetLimits(ToDevice(kRate), now, changed); }
-  // Copies `piece` whenever it has something, as a gate does, for `time`. Those of 0 copy nothing.
+  // For `time`, each process copies a piece whenever it has a grant, like a gate. A size of 0 copies nothing.
   void Run(Nanos time, const std::vector<uint64_t>& pieces) {
     for (const Time end = now + time; now < end;) {
       for (size_t i = 0; i < pieces.size(); ++i) {
@@ -52,7 +52,7 @@ TEST_F(CopyBookTest, TheSumKeepsToTheLimitAndEachGetsTheSame) {
   for (Pages& each : pages) book.Join(each.seat, changed);
   Run(Seconds(1), {4 << 20, 64 << 10, 1 << 20});
   const double sum = static_cast<double>(copied[0] + copied[1] + copied[2]);
-  // One piece and one turn of each, and what was saved up.
+  // One piece and one turn of each process, and the saved-up credit.
   EXPECT_NEAR(sum / kRate, 1, 0.025);
   for (const uint64_t each : copied) EXPECT_NEAR(static_cast<double>(each) / sum, 1.0 / 3, 0.01);
 }
@@ -62,7 +62,7 @@ TEST_F(CopyBookTest, WhatOneDoesNotAskForIsTheOthers) {
   Run(Seconds(1), {4 << 20, 0, 0});
   EXPECT_NEAR(static_cast<double>(copied[0]) / kRate, 1, 0.02);
   EXPECT_EQ(Granted(1), 0u);
-  // No more than was saved up comes at once after a pause.
+  // After a pause no more than the saved-up credit passes at once.
   now += Seconds(5);
   Run(Millis(100), {4 << 20, 4 << 20, 0});
   EXPECT_NEAR(static_cast<double>(copied[0] + copied[1]) / kRate, 1.11, 0.03);
@@ -102,7 +102,7 @@ TEST_F(CopyBookTest, PagesSayWhatAProcessMayCopyAlone) {
   EXPECT_EQ(pages[0].limits.copy_rate[0], 500'000'000u);
   book.Leave(first, now, changed);
   EXPECT_EQ(pages[1].limits.copy_rate[0], 1'000'000'000u);
-  // A limit that comes, goes, or changes while they run.
+  // A limit is removed, added and changed while the processes run.
   book.SetLimits(ToDevice(0), now, changed);
   EXPECT_EQ(pages[1].limits.copy_rate[0], 0u);
   pages[1].usage.copy_wanted[0] = 1;
@@ -113,13 +113,13 @@ TEST_F(CopyBookTest, PagesSayWhatAProcessMayCopyAlone) {
   book.Look(now, changed);
   EXPECT_EQ(pages[1].limits.copy_granted[0], CopyBook::kLeastTurn);
   pages[1].usage.copy_wanted[0] = CopyBook::kLeastTurn + 1;
-  // That was 64 KiB of one byte a second.
+  // The turn was 64 KiB at one byte a second.
   EXPECT_GT(book.Look(now + Seconds(3600), changed), now + Seconds(60'000));
 }
 
 TEST_F(CopyBookTest, WhatOneOwesItsTenantPaysWhenItEnds) {
   book.Join(pages[1].seat, changed);
-  // Each copies once, which it may with the first byte, and ends.
+  // Each process copies once, for which the first byte of a grant is enough, and ends.
   double copied_once = 0;
   for (const Time end = now + Seconds(1); now < end;) {
     pages[0].limits.copy_granted[0] = pages[0].usage.copy_used[0] = 0;
@@ -132,7 +132,8 @@ TEST_F(CopyBookTest, WhatOneOwesItsTenantPaysWhenItEnds) {
     book.Leave(one, now, changed);
   }
   EXPECT_NEAR(copied_once / kRate, 1, 0.02);
-  // Whatever one says, not for ever; and what was not used is not given back, of which anything can be said.
+  // A process's figure cannot hold the others up for ever. Unused bytes are not given back, since the figure may be
+  // anything.
   pages[0].limits.copy_granted[0] = 0;
   pages[0].usage.copy_used[0] = UINT64_MAX;
   book.Leave(book.Join(pages[0].seat, changed), now, changed);

@@ -37,7 +37,7 @@ TEST(Floor, NoMoreThanATurnIsSavedUp) {
   EXPECT_FALSE(floor.has_turn());
 }
 
-// Whoever had it all is owed nothing for a second at most.
+// Tenants below the high band that had the whole device anyway are owed nothing, but for at most a second.
 TEST(Floor, WhatWasUsedAnywayIsPaidFromIt) {
   Floor floor;
   floor.SetPart(0.1);

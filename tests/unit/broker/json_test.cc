@@ -25,7 +25,7 @@ TEST(BrokerJson, GivesTheSameSnapshotBack) {
   const auto again = SnapshotFromJson(ToJson(snapshot));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(ToJson(*again), ToJson(snapshot));
-  // One of each kind of member.
+  // One member of each kind.
   ASSERT_EQ(again->shares.size(), 2u);
   const Share& share = again->shares[0];
   EXPECT_EQ(share.tenant, "online");
@@ -84,7 +84,7 @@ TEST(BrokerJson, IsJsonWithUnitsInItsKeys) {
   const nlohmann::json json = nlohmann::json::parse(ToJson(snapshot));
   EXPECT_EQ(json["shares"][0]["time_used_ns"], 90'000'000'000);
   EXPECT_TRUE(json["shares"][1]["memory_limit"].is_null());
-  // What is no UTF-8 would be no JSON.
+  // Text that is not UTF-8 would not be valid JSON.
   EXPECT_EQ(json["shares"][0]["processes"][0]["program"], "serve\xef\xbf\xbd");
 }
 
@@ -108,7 +108,7 @@ TEST(BrokerJson, RefusesWhatIsNone) {
               HasSubstr("another form: uuid"));
 }
 
-// What one broker leaves for the next, and what becomes of it where anybody has written there.
+// The file that a broker leaves for its successor, and what happens if it was damaged or forged.
 TEST(Remains, ComesBackAsItWentOrNotAtAll) {
   Remains remains;
   remains.draining = true;
@@ -150,7 +150,7 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
   EXPECT_TRUE(refused(with("1073741824", "18446744073709551615")));
   EXPECT_TRUE(refused(with("\"began\": 1234", "\"begun\": 1234")));
   EXPECT_TRUE(refused(with("\"holds\": [", "\"holds\": [{\"gpu\": \"GPU-1\",\"granted\": 1},")));
-  // Whatever is accepted is something that can be written again.
+  // Whatever input is accepted can be written again.
   std::mt19937 random(1);
   for (int trial = 0; trial < 20'000; ++trial) {
     std::string changed = text;
@@ -164,7 +164,8 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
   }
 }
 
-// What has been granted since is in lines after the whole, of which the last may have been cut off: nobody knew of it.
+// Later grants are in lines after the whole document. The last line may be cut off, since nobody was told of its
+// grant yet.
 TEST(Remains, GrowByLines) {
   const auto process = [](uint64_t session, const std::string& tenant, uint64_t granted) {
     return Remains::Process{.session = session,
@@ -210,7 +211,7 @@ TEST(Remains, GrowByLines) {
   EXPECT_FALSE(read(whole + "{}\n").ok());
   EXPECT_FALSE(read(first + whole).ok());
 
-  // A line is added, and nothing else is written for it, unless there is nothing to add to.
+  // Adding a line writes nothing else. It fails if there is no document to add to.
   const std::string path = absl::StrCat(::testing::TempDir(), "/gpushare-growing-", getpid());
   RemainsFile file(path);
   const Remains::Growth more{
@@ -227,7 +228,7 @@ TEST(Remains, GrowByLines) {
   const auto kept = RemainsFile(path).Read();
   ASSERT_TRUE(kept.ok() && kept->has_value()) << kept.status();
   EXPECT_TRUE((*kept)->processes == std::vector<Remains::Process>{process(3, "b", 30)});
-  // Of a line that was added without need the whole is free again, though it says what it said before.
+  // After many added lines the whole document has to be written anew, even if the lines change nothing.
   ASSERT_TRUE(file.Write(remains).ok());
   EXPECT_TRUE(RemainsFile(path).Read().value() == remains);
   size_t lines = 0;

@@ -46,7 +46,7 @@ TEST(MemoryBook, AnUnusedGrantOfOneNeverDeniesAnother) {
   EXPECT_EQ(book.CheckInvariants(), nullptr);
 }
 
-// A process says now and then what it uses, and may have freed it since.
+// A process reports its use only now and then, and may have freed memory since.
 TEST(MemoryBook, BeforeOneIsRefusedTheOthersAreAskedWhateverTheySaidLast) {
   Changed changed;
   MemoryBook book(64 * kMiB);
@@ -64,7 +64,7 @@ TEST(MemoryBook, BeforeOneIsRefusedTheOthersAreAskedWhateverTheySaidLast) {
   book.Look(At(2), changed);
   ASSERT_TRUE(second.answered());
   EXPECT_GE(second.granted(), 50 * kMiB);
-  // And only once: what is used is used.
+  // The recall happens only once: memory in use stays.
   second.usage.memory_charged = 50 * kMiB;
   second.Ask(64 * kMiB);
   for (int ms = 3; ms < 8 && !second.answered(); ++ms) {
@@ -89,7 +89,7 @@ TEST(MemoryBook, WhoDoesNotAnswerIsNotWaitedForLong) {
   book.Look(next, changed);
   EXPECT_TRUE(second.answered());
   EXPECT_EQ(second.granted(), 0u);
-  // And when it does after all, that is there for the next request.
+  // If it answers after all, its memory is available to the next request.
   first.AnswerRecall();
   book.Look(At(200), changed);
   second.Ask(40 * kMiB);
@@ -106,7 +106,7 @@ TEST(MemoryBook, OfOneThatEndedTheGrantStaysTakenUntilItsMemoryIsFree) {
   book.Join(second.seat, changed);
   changed.Forget(first->seat);
   book.Leave(member);
-  first.reset();  // its pages are not looked at again
+  first.reset();  // the book does not look at its pages again
   second.Ask(kMiB);
   book.Look(At(0), changed);
   EXPECT_TRUE(second.answered());
@@ -143,13 +143,13 @@ TEST(MemoryBook, WhatIsReclaimedIsWaitedForAndNobodyIsRefusedForIt) {
   book.Reclaim(member, changed);
   EXPECT_EQ(next.limits.memory_reclaiming.load(), 40 * kMiB);
   EXPECT_EQ(next.limits.memory_others.load(), 24 * kMiB) << "it is as good as free";
-  // However long that takes.
+  // However long the reclaim takes.
   next.Ask(44 * kMiB);
   for (int ms : {3, 500, 5000}) {
     book.Look(At(ms), changed);
     EXPECT_FALSE(next.answered()) << ms;
   }
-  // Who comes after it has what it does not need.
+  // A later request gets what the first one does not need.
   small.Ask(8 * kMiB);
   book.Look(At(5001), changed);
   EXPECT_FALSE(small.answered()) << "the first needs it";
@@ -185,7 +185,7 @@ TEST(MemoryBook, MoreThanIsReclaimedIsRefusedAtOnce) {
   changed.Forget(dead->seat);
   book.Leave(member);
   book.Reclaim(member, changed);
-  next.Ask(48 * kMiB);  // it lives that holds the rest
+  next.Ask(48 * kMiB);  // the process that holds the rest is alive
   Time look = At(2);
   for (int ms = 2; ms < 500; ++ms) {
     lives.AnswerRecall();
@@ -213,8 +213,7 @@ TEST(MemoryBook, ALowerLimitAsksForWhatIsNotUsed) {
   EXPECT_EQ(pages.granted(), 30 * kMiB);
 }
 
-// One that answers every recall and gives nothing back does not keep the others waiting.
-// What one tenant holds beyond what it may by now, nobody is granted whose quota it is.
+// Memory that one tenant holds beyond its limit is granted to no other tenant, even within that tenant's quota.
 TEST(MemoryBook, BooksOfAGpuGrantNoMoreThanItHas) {
   constexpr uint64_t kStep = 1024 * kMiB;
   MemoryPool pool;
@@ -243,7 +242,7 @@ TEST(MemoryBook, BooksOfAGpuGrantNoMoreThanItHas) {
   EXPECT_TRUE(asks.answered());
   EXPECT_EQ(asks.granted(), 6 * kStep) << "10 of 16 are not free";
   EXPECT_EQ(pool.granted, 16 * kStep);
-  // What is given back is the other's now.
+  // The memory that is given back goes to the other tenant.
   holds.usage.memory_charged = 0;
   asks.Ask(10 * kStep);
   lowered.Look(again + Seconds(1), changed);
@@ -254,6 +253,7 @@ TEST(MemoryBook, BooksOfAGpuGrantNoMoreThanItHas) {
   for (const MemoryBook* book : {&lowered, &raised}) EXPECT_EQ(book->CheckInvariants(), nullptr);
 }
 
+// A process that answers every recall without giving memory back does not keep the others waiting.
 TEST(MemoryBook, AnAnswerThatGivesNothingBackIsNotAskedForWithoutEnd) {
   Changed changed;
   MemoryBook book(64 * kMiB);
@@ -271,7 +271,7 @@ TEST(MemoryBook, AnAnswerThatGivesNothingBackIsNotAskedForWithoutEnd) {
   EXPECT_LE(looks, 42) << "200 ms";
 }
 
-// Who has its answer reads at once what is left of the quota.
+// A process that has its answer reads at once how much of the quota is left.
 TEST(MemoryBook, WhatTheOthersHoldIsThereBeforeTheAnswer) {
   Changed changed;
   MemoryPool pool;
@@ -292,7 +292,7 @@ TEST(MemoryBook, WhatTheOthersHoldIsThereBeforeTheAnswer) {
   EXPECT_EQ(others, 42 * kMiB);
 }
 
-// A page changes while it is looked at.
+// A page changes while the book reads it.
 TEST(MemoryBook, WhatTheOthersHoldIsOneFigureOfEach) {
   Changed changed;
   MemoryBook book(64 * kMiB);
@@ -318,7 +318,7 @@ TEST(MemoryBook, WhatTheOthersHoldIsOneFigureOfEach) {
 }
 
 // Whatever the processes write, the grants never exceed the quota, every request is answered in time, and requests
-// that fit beside what is used are served.
+// that fit beside the memory in use are served.
 TEST(MemoryBook, NoPageTakesMoreThanTheQuota) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);
@@ -339,7 +339,7 @@ TEST(MemoryBook, NoPageTakesMoreThanTheQuota) {
         switch (what) {
           case 1:
             some.Ask(random());
-            break;  // nonsense
+            break;  // nonsense values
           case 2:
           case 3:
             some.Ask(random() % (2 * limit));

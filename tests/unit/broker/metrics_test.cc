@@ -31,7 +31,7 @@ constexpr char kOnline[] =
     "{device_uuid=\"GPU-6f1c4f0e-1f7c-4c3a-9d53-0b6d8a2f1e11\",tenant=\"online\","
     "team=\"search \\\"engine\\\"\\\\\\n\"}";
 
-// The value behind a series' name and labels, as text.
+// The value of a series with the given name and labels, as text.
 std::string ValueOf(const std::string& text, const std::string& series) {
   const size_t at = text.find("\n" + series + " ");
   if (at == std::string::npos) return "absent";
@@ -93,7 +93,7 @@ TEST(BrokerMetrics, WaitsAreAHistogram) {
     waits.Add(took);
   snapshot.shares[0].preempted = 4;
   const std::string text = ToPrometheus(snapshot);
-  const std::string labels(kOnline, sizeof(kOnline) - 2);  // without the brace
+  const std::string labels(kOnline, sizeof(kOnline) - 2);  // without the closing brace
   const auto bucket = [&](const char* bound) {
     return ValueOf(text,
                    absl::StrCat("gpushare_wait_seconds_bucket", labels, ",le=\"", bound, "\"}"));
@@ -128,7 +128,7 @@ TEST(BrokerMetrics, HasEveryFigureOfAShare) {
   for (const auto& [name, value] : expected) {
     EXPECT_EQ(ValueOf(text, name + kOnline), value) << name << "\n" << text;
   }
-  // No quota: no limit, rather than a very large one.
+  // Without a quota the limit is absent, and not a very large number.
   EXPECT_THAT(text, Not(HasSubstr(absl::StrCat("gpushare_memory_limit_bytes{device_uuid=\"",
                                                kGpuOfTwo, "\",tenant=\"batch\""))));
   EXPECT_EQ(ValueOf(text, absl::StrCat("gpushare_tenant_suspended{device_uuid=\"", kGpuOfTwo,
@@ -140,7 +140,7 @@ TEST(BrokerMetrics, HasEveryFigureOfAShare) {
       "150323855360");
 }
 
-// Of each family first HELP, then TYPE, then its series without others between; counters alone end in _total.
+// Each family has HELP, then TYPE, then all its series. Only counters end in _total.
 TEST(BrokerMetrics, KeepsTheRulesOfTheFormat) {
   std::istringstream lines(ToPrometheus(TwoTenants()));
   std::set<std::string> seen, series;
@@ -176,7 +176,7 @@ std::string Source(const std::string& path) {
   return text.str();
 }
 
-// Names of metrics in a text.
+// The names of metrics in a text.
 std::set<std::string> Named(const std::string& text) {
   std::set<std::string> names;
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz_";
@@ -221,7 +221,7 @@ TEST(BrokerMetrics, AreThoseOfTheDashboard) {
   EXPECT_GE(targets, 10u);
 }
 
-// What is answered to a GET by HTTP.
+// The response to an HTTP GET.
 std::string Get(int port, const std::string& path) {
   const base::UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -256,7 +256,7 @@ TEST(BrokerMetrics, AreServed) {
   EXPECT_EQ(asked, 1);
   EXPECT_THAT(Get(port, "/"), HasSubstr(" 404 "));
   EXPECT_THAT(Get(port, "/../../etc/passwd"), Not(HasSubstr("root:")));
-  // The port is taken now.
+  // The port is in use now.
   const auto second =
       MetricsServer::Listen(absl::StrCat("127.0.0.1:", port), [] { return Snapshot(); });
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);

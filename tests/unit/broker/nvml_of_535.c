@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An NVML of a driver from 535.43 to 535.86: its _v3 lists processes in a longer struct than that of its name. Of the last
- * process it has no figure. Of GPU-MPS processes run at the same time, GPU-MIG is a part of a GPU, on GPU-IDLE nobody runs. */
+/* Imitates the NVML of drivers from 535.43 to 535.86, whose _v3 function lists processes in a longer struct than its version
+ * says. It has no figure for the last process. GPU-MPS runs several processes at a time, GPU-MIG is a part of a GPU, and no process
+ * runs on GPU-IDLE. */
 #include <stdint.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pages of a process that is not there: the test writes what it would.
+// The pages of a process that does not exist: the test writes what the process would write.
 #ifndef GPUSHARE_TESTS_UNIT_BROKER_PAGES_H_
 #define GPUSHARE_TESTS_UNIT_BROKER_PAGES_H_
 
@@ -20,14 +20,14 @@ struct Pages {
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
 
-  // Asks that the grant be `bytes` in all.
+  // Asks for a grant of `bytes` in total.
   void Ask(uint64_t bytes) {
     usage.memory_wanted = bytes;
     ++usage.memory_asked;
   }
   bool answered() const { return limits.memory_answered.load() == usage.memory_asked.load(); }
   uint64_t granted() const { return limits.memory_granted.load(); }
-  // Gives back what it is asked for and does not hold.
+  // Answers a recall: gives back the memory that is asked for and not in use.
   void AnswerRecall() {
     const uint32_t recall = limits.memory_recall.load();
     if (recall == usage.memory_recalled.load()) return;

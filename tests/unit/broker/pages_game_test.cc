@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random games of tests/fuzz/pages_game.h, for the sanitizers too: what is written at any time is read once.
-// GPUSHARE_PROPERTY_CASES=N: so many.
+// Random runs of tests/fuzz/pages_game.h, also under the sanitizers: fields that a process may write at any time must
+// be read only once. GPUSHARE_PROPERTY_CASES=N sets the number of runs.
 #include "tests/fuzz/pages_game.h"
 
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 namespace gpushare::broker {
 namespace {
 
-// So often each of them, one after the other.
+// Adds the pauses in turn, `times` times each.
 Pauses After(int times, std::initializer_list<Nanos> of) {
   Pauses pauses;
   for (int i = 0; i < times; ++i) {
@@ -32,7 +32,7 @@ TEST(Pauses, OneThatTwoChangesDoNotFitIntoIsLeftAlone) {
   EXPECT_LT(pauses.grace(), Micros(300));
 }
 
-// Within a request, and between two.
+// Short pauses occur within a request, and long ones between requests.
 TEST(Pauses, TheGraceIsLongerThanTheShortOnesOfShortAndLong) {
   const Pauses pauses =
       After(4, {Micros(60), Micros(80), Micros(70), Micros(60), Micros(80), Micros(60), Millis(2)});

@@ -15,7 +15,7 @@ namespace {
 constexpr char kRecordedGpu[] = "GPU-00000000-0000-0000-0000-000000000001";
 constexpr uint64_t kOneGiB = 1ull << 30;
 
-// A registry whose processes are written by the test.
+// A registry with processes whose pages the test writes.
 class RecorderTest : public testing::Test {
  protected:
   struct Process {
@@ -78,7 +78,7 @@ TEST_F(RecorderTest, ALeaseIsAGrantUntilItIsUsed) {
   ASSERT_GT(grant, 0);
   Recording recording = Take(from);
   EXPECT_TRUE(Of(recording.events, RecordedEvent::Kind::kLease).empty());
-  ASSERT_EQ(Of(recording.open, RecordedEvent::Kind::kLease).size(), 1u);  // under way
+  ASSERT_EQ(Of(recording.open, RecordedEvent::Kind::kLease).size(), 1u);  // still in progress
   EXPECT_EQ(recording.open[0].begin, granted);
   EXPECT_EQ(recording.open[0].end, now_);
 
@@ -108,7 +108,7 @@ TEST_F(RecorderTest, WhoWaitsIsSeenUntilItIsGranted) {
   Look(Millis(1));
   Recording recording = Take(from);
   ASSERT_EQ(Of(recording.open, RecordedEvent::Kind::kWait).size(),
-            1u);  // the device is one's at a time
+            1u);  // one tenant at a time has the device
   const RecordedEvent waits = Of(recording.open, RecordedEvent::Kind::kWait)[0];
   EXPECT_EQ(waits.value, 500'000);
   Process& granted = waits.pid == 8 ? first : second;
@@ -124,7 +124,7 @@ TEST_F(RecorderTest, WhoWaitsIsSeenUntilItIsGranted) {
 
 TEST_F(RecorderTest, HighPriorityHasNoGrantsButDeviceTime) {
   Process& process = Start("a", "priority=high", 7);
-  Look();  // it is told that it bypasses
+  Look();  // the process is found to bypass gpushare
   const uint64_t from = Take().next;
   process.pages.usage.time_in_flight_ns = 300'000;
   Look(Millis(1));
@@ -148,11 +148,11 @@ TEST_F(RecorderTest, MemoryAndRefusals) {
   const Recording first = Take();
   ASSERT_EQ(first.events.size(), 1u);
   EXPECT_EQ(first.events[0].value, 0);
-  EXPECT_EQ(first.events[0].other, kOneGiB);  // its tenant's only process is granted all
+  EXPECT_EQ(first.events[0].other, kOneGiB);  // the tenant's only process is granted everything
   process.pages.usage.memory_charged = kOneGiB / 4;
   process.pages.usage.allocations_denied = 3;
   Look(Millis(1));
-  Look(Millis(1));  // nothing new
+  Look(Millis(1));  // no change
   const Recording recording = Take(first.next);
   const std::vector<RecordedEvent> memory = Of(recording.events, RecordedEvent::Kind::kMemory);
   ASSERT_EQ(memory.size(), 1u);
@@ -206,15 +206,15 @@ TEST_F(RecorderTest, WhoAsksGoesOnFromWhereItWas) {
   const Recording second = Take(first.next);
   EXPECT_EQ(second.events.size(), second.next - first.next);
   EXPECT_TRUE(Take(second.next).events.empty());
-  EXPECT_EQ(Take(first.next).events, second.events);  // another may ask for the same
-  // Another begins: it is told what there is, and no more of before.
+  EXPECT_EQ(Take(first.next).events, second.events);  // several readers may ask for the same events
+  // A new reader gets the present state and no earlier events.
   const Recording other = Take();
   ASSERT_EQ(other.events.size(), 1u);
   EXPECT_EQ(other.events[0].value, 1);
   EXPECT_EQ(other.next, second.next);
 }
 
-// Whoever changes its figures all the time does not push others' events out.
+// A process that changes its figures all the time does not push out other events.
 TEST_F(RecorderTest, MemoryIsToldSoOftenAndAtLastAsItIs) {
   Process& process = Start("a", "memory=1GiB", 7);
   uint64_t from = Take().next;
@@ -245,7 +245,7 @@ TEST_F(RecorderTest, ManyEventsComeInPieces) {
   for (uint64_t i = 1; i <= kEvents; ++i) {
     process.pages.usage.memory_charged = i;
     now_ += Millis(1);
-    recorder.Take(registry_, now_, next);  // it goes on
+    recorder.Take(registry_, now_, next);  // the recording continues
     recorder.Look(registry_, now_);
   }
   size_t total = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What outlasts the processes of tenants that are not listed, on the virtual clock.
+// State that outlasts the processes of tenants that are not listed, on the virtual clock.
 #include "broker/registry.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr char kGpuOfRegistry[] = "GPU-0";
 constexpr uint64_t kGibibyte = 1ull << 30;
 
-// Processes that are written by the test, on a device that runs what they may, a slice at a time.
+// Processes whose pages the test writes, on a device that runs them one slice at a time, as far as they may run.
 class RegistryTest : public testing::Test {
  protected:
   struct Process {
@@ -72,7 +72,7 @@ class RegistryTest : public testing::Test {
     registry_.Look(now_, changed_);
     EXPECT_STREQ(registry_.CheckInvariants(), nullptr);
   }
-  // It has work all the time.
+  // Runs the process, which has work all the time.
   void Run(Process& process, Nanos span) {
     for (const Time end = now_ + span; now_ < end;) {
       process.pages.usage.time_wanted_ns = kSlice.count();
@@ -84,7 +84,7 @@ class RegistryTest : public testing::Test {
       Look(kSlice);
     }
   }
-  // Processes of `each` one after the other: what part of the time they had.
+  // Runs processes of length `each` one after the other. Returns the fraction of the time that they used.
   double Loop(const std::string& tenant, const std::string& spec, Nanos each, Nanos span,
               Nanos pause = Nanos(0)) {
     int64_t ran = 0;
@@ -114,7 +114,7 @@ class RegistryTest : public testing::Test {
   int32_t pid_ = 0;
 };
 
-// Of a configuration that is read again too.
+// Also when the configuration is read again.
 TEST_F(RegistryTest, SliceAndFloorAreTheConfigurations) {
   Process& process = Start("a", "");
   process.pages.usage.time_wanted_ns = kSlice.count();
@@ -164,14 +164,14 @@ TEST_F(RegistryTest, WhoIsNotListedTakesNoGuaranteeOfOneThatIs) {
   Start("modest", "");
   Start("first", "");  // as the configuration has it
   End(stranger);
-  // Nothing is guaranteed to anybody: as before.
+  // Without any guarantee everything is as before.
   ASSERT_TRUE(Apply(Unlisted()).ok());
   Start("free", "priority=high");
 }
 
 TEST_F(RegistryTest, ALoopOfShortProcessesKeepsToTheCap) {
   for (const Nanos each : {Millis(5), Millis(20), Millis(300)}) {
-    // What was saved up, and a slice, over the window; and half a percentage point.
+    // The tolerance is the saved-up credit and a slice, relative to the window, and half a percentage point.
     EXPECT_LE(Loop("loop", "cap=20%", each, Seconds(4)), 0.2 + 0.005 + 5.1 / 4000) << each.count();
     EXPECT_LE(Loop("pauses", "cap=20%", each, Seconds(4), Millis(3)), 0.2 + 0.005 + 5.1 / 4000);
   }
@@ -188,7 +188,7 @@ TEST_F(RegistryTest, WhoOwesNothingAnyMoreIsForgotten) {
   ASSERT_NE(Shown("busy"), nullptr);
   Look(Millis(1900));
   ASSERT_NE(Shown("busy"), nullptr);
-  Look(Millis(200));  // its debt against others' weights is no more
+  Look(Millis(200));  // its debt to the others' weights has expired
   EXPECT_EQ(Shown("busy"), nullptr);
   EXPECT_EQ(registry_.Look(now_, changed_), kNever);
 }
@@ -299,7 +299,7 @@ TEST_F(RegistryTest, ListedAndNoLonger) {
   Process& two = Start("a", "");
   EXPECT_EQ(two.pages.granted(), 8 * kGibibyte);
   Run(two, Seconds(1));
-  EXPECT_EQ(two.ran_ns, 0);  // what it owes is not forgiven
+  EXPECT_EQ(two.ran_ns, 0);  // its debt is not forgiven
   ASSERT_TRUE(Apply(Unlisted()).ok());
   EXPECT_TRUE(absl::IsPermissionDenied(Try("a", "", 0).status()));
   End(two);
@@ -333,7 +333,7 @@ TEST_F(RegistryTest, WhoIsWrongIsToldWhatThereIs) {
   EXPECT_EQ(
       registry_.Set("t00", "GPU-x", "cap=10%", now_, changed_).status().message().substr(0, 36),
       "the broker has no GPU GPU-x; it has ");
-  // A process is told of its own user's.
+  // A process is told only of its own user's tenants.
   EXPECT_EQ(Try("", "", 7).status().message(),
             "the configuration names user 7 for 3 tenants ('t00', 't01', 't02'): say which with "
             "GPUSHARE_TENANT");
@@ -414,7 +414,7 @@ TEST_F(RegistryTest, OrdersOutlastTheBroker) {
     same.processes[0].session = next.sessions().front().id;
     return same;
   }());
-  // The name is its owner's still, and what was ordered holds.
+  // The name still belongs to its owner, and the order still applies.
   EXPECT_FALSE(next.Register({.pid = 9, .uid = 7, .began = 1},
                              {.tenant = "suspended", .program = "", .spec = ""})
                    .ok());

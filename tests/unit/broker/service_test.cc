@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A service on its own thread, and peers of it that speak the protocol by hand.
+// A service on its own thread, and clients that speak the protocol directly.
 #include "broker/service.h"
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ namespace {
 constexpr uint64_t kGiB = 1ull << 30;
 const char kGpu[] = "GPU-00000000-0000-0000-0000-000000000001";
 
-// One process's end.
+// The client side of one process.
 struct Peer {
   base::UniqueFd fd;
   ipc::Mapped<const ipc::LimitsPage> limits;
@@ -69,7 +69,7 @@ struct Peer {
     bell = std::make_unique<ipc::Doorbell>(*ipc::Doorbell::Of(std::move(fds[2])));
     return answer;
   }
-  // Asks for a grant of `bytes` in all, and waits for the answer.
+  // Asks for a grant of `bytes` in total, and waits for the answer.
   uint64_t Ask(uint64_t bytes) {
     usage->memory_wanted = bytes;
     const uint32_t number = ++usage->memory_asked;
@@ -97,7 +97,7 @@ class ServiceTest : public ::testing::Test {
     path_ = options.socket;
     Begin(config, std::move(options));
   }
-  // With a file for the next one, which is begun with Again().
+  // Starts a service with a file for its successor, which Again() starts.
   void StartThatIsRemembered(const Config& config, ServiceOptions options = {}) {
     options.remains = Books();
     Start(config, std::move(options));
@@ -144,7 +144,7 @@ class ServiceTest : public ::testing::Test {
     if (fd.ok()) peer->fd = *std::move(fd);
     return peer;
   }
-  // Until what `ready` says of the figures holds.
+  // Waits until `ready` holds for the figures.
   template <typename Ready>
   bool Eventually(const Ready& ready) {
     base::Clock& clock = base::RealClock();
@@ -161,7 +161,7 @@ class ServiceTest : public ::testing::Test {
   std::thread thread_;
   absl::Status ended_;
   std::mutex said_lock_;
-  std::vector<std::string> said_;  // the log
+  std::vector<std::string> said_;  // the lines of the log
 };
 
 TenantConfig Tenant(const std::string& name, const std::string& spec) {
@@ -176,7 +176,7 @@ Config TwoTenants() {
   return config;
 }
 
-// A client that was installed before the broker, or after it.
+// A client that was installed before or after the broker.
 TEST_F(ServiceTest, WhoSpeaksAnotherProtocolIsToldSo) {
   Start(TwoTenants());
   const auto peer = Connect();
@@ -192,7 +192,7 @@ TEST_F(ServiceTest, WhoSpeaksAnotherProtocolIsToldSo) {
   const absl::Status refused = ipc::FromRefusal(std::get<ipc::Refusal>(*answer));
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("different versions"));
-  // And the connection is over.
+  // Then the connection ends.
   const auto end = ipc::ReceiveBefore(peer->fd.get(), clock, clock.Now() + Seconds(20));
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(end->what, ipc::Received::kEnd);
@@ -213,7 +213,7 @@ TEST_F(ServiceTest, AProcessRegistersAndGetsItsShare) {
   EXPECT_EQ(figures.shares[0].processes.at(0).pid, getpid());
 }
 
-// Names of users may have to be asked for far away, and nobody else waits for that.
+// Looking up users' names may take long, and no other client has to wait for that.
 TEST_F(ServiceTest, WhileTheConfigurationIsReadEverybodyIsServed) {
   std::promise<void> read, go_on;
   ServiceOptions options;
@@ -249,7 +249,7 @@ TEST_F(ServiceTest, WhileTheConfigurationIsReadEverybodyIsServed) {
   End();
 }
 
-// What is read for somebody who has left, or when the broker ends, is no harm.
+// It does no harm if the reading ends after the client has left, or when the broker ends.
 TEST_F(ServiceTest, WhoAskedForTheConfigurationMayLeave) {
   std::promise<void> read, go_on;
   ServiceOptions options;
@@ -268,10 +268,10 @@ TEST_F(ServiceTest, WhoAskedForTheConfigurationMayLeave) {
   go_on.set_value();
   auto peer = Connect();
   EXPECT_TRUE(peer->Register("a").ok());
-  End();  // the thread that reads has the promises
+  End();  // the thread that reads uses the promises
 }
 
-// By it a process knows that the broker does something.
+// The beat tells a process that the broker is alive.
 TEST_F(ServiceTest, WhoCallsSeesTheBeatGoOn) {
   Start(TwoTenants());
   auto peer = Connect(), other = Connect();
@@ -288,12 +288,12 @@ TEST_F(ServiceTest, AGpuThatCannotBeHandedOverEndsTheSession) {
   Start(TwoTenants());
   auto peer = Connect();
   ASSERT_TRUE(peer->Register("a").ok());
-  shutdown(peer->fd.get(), SHUT_RD);  // the answer and its pages reach nobody
+  shutdown(peer->fd.get(), SHUT_RD);  // the answer with its pages is lost
   const auto packet = ipc::Encode(ipc::OpenGpu{.uuid = kGpu, .memory = 16 * kGiB, .sm_count = 132});
   ASSERT_TRUE(packet.ok());
   ASSERT_TRUE(ipc::Send(peer->fd.get(), *packet).ok());
   EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.sessions == 0; }));
-  // Nothing of its share is missing for those who come.
+  // The whole share is available to later processes.
   auto next = Connect();
   ASSERT_TRUE(next->Register("a").ok());
   ASSERT_TRUE(next->Open().ok());
@@ -327,7 +327,7 @@ TEST_F(ServiceTest, WhatCanBeNoGpuIsNone) {
   };
   EXPECT_TRUE(std::holds_alternative<ipc::Refusal>(*open(kGpu, uint64_t{1} << 63)));
   EXPECT_TRUE(std::holds_alternative<ipc::Refusal>(*open(std::string(65, 'x'), kGiB)));
-  // Those that nobody has any more make room.
+  // Names that are not in use any more make room.
   for (int i = 0; i < 100; ++i) {
     auto other = Connect();
     ASSERT_TRUE(other->Register(absl::StrCat("t", i)).ok());
@@ -335,7 +335,7 @@ TEST_F(ServiceTest, WhatCanBeNoGpuIsNone) {
     const auto answer = other->Call(
         ipc::OpenGpu{.uuid = absl::StrCat("GPU-", i), .memory = kGiB, .sm_count = 1}, &fds);
     ASSERT_TRUE(answer.ok() && std::holds_alternative<ipc::GpuOpened>(*answer)) << i;
-    (*ipc::MapUsage(fds[1].get()))->ended = 1;  // it holds nothing any more
+    (*ipc::MapUsage(fds[1].get()))->ended = 1;  // it holds nothing
     other.reset();
     ASSERT_TRUE(Eventually([](const Snapshot& now) { return now.sessions == 1; }));
   }
@@ -349,7 +349,7 @@ TEST_F(ServiceTest, ProcessesOfATenantShareItsQuota) {
     ASSERT_TRUE(peer->Open().ok());
   }
   one->usage->memory_charged = kGiB;
-  std::thread answers([&] {  // as its session would
+  std::thread answers([&] {  // as its session would do
     base::Clock& clock = base::RealClock();
     while (one->limits->memory_recall.load() == 0) {
       clock.WaitShared(one->limits->wake, one->limits->wake.load(), clock.Now() + Millis(50));
@@ -394,7 +394,7 @@ TEST_F(ServiceTest, UnlistedTenantsAreTheirMakers) {
   EXPECT_EQ(other->limits->memory_limit.load(), 2 * kGiB);
 }
 
-// A name that unnamed processes get is nobody's to deny them.
+// Names for unnamed processes skip those in use, so nobody can block a process by taking its next name.
 TEST_F(ServiceTest, WhoHasNoNameGetsAFreeOne) {
   Config config;
   config.unlisted = true;
@@ -409,8 +409,9 @@ TEST_F(ServiceTest, WhoHasNoNameGetsAFreeOne) {
 
 constexpr char kVictimsSocket[] = "GPUSHARE_TEST_VICTIMS_SOCKET";
 
-// A child that runs the test of that name here, with the broker of `socket`. It is killed with its owner, whatever a test
-// comes to. Not forked: a child of several threads may find a lock that nobody will open.
+// A child process that runs the given test with the broker of `socket`. The destructor kills it, however the test
+// ends. It is not only forked, since a child of a process with several threads may find a lock that is never
+// released.
 class VictimProcess {
  public:
   VictimProcess(const std::string& socket, const std::string& test) {
@@ -425,7 +426,7 @@ class VictimProcess {
   VictimProcess& operator=(const VictimProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Until it stops or ends; its status.
+  // Waits until it stops or ends, and returns its status.
   int Wait() {
     int status = 0;
     EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
@@ -442,7 +443,7 @@ class VictimProcess {
   pid_t pid_ = 0;
 };
 
-// Run by the test below in a process of its own.
+// Run by the test below, in a process of its own.
 TEST(Victim, DISABLED_Registers) {
   const char* const socket = getenv(kVictimsSocket);
   ASSERT_NE(socket, nullptr);
@@ -489,7 +490,7 @@ TEST_F(ServiceTest, NonsenseEndsItsConnectionAndNoOther) {
     send(bad->fd.get(), packet.data(), packet.size(), MSG_NOSIGNAL);
     base::Clock& clock = base::RealClock();
     auto got = ipc::ReceiveBefore(bad->fd.get(), clock, clock.Now() + Seconds(20));
-    if (got.ok() && got->what == ipc::Received::kPacket) {  // it may be of another version
+    if (got.ok() && got->what == ipc::Received::kPacket) {  // the packet may be of another version
       const auto answer = ipc::Decode(got->packet);
       EXPECT_TRUE(answer.ok() && std::holds_alternative<ipc::Refusal>(*answer)) << packet.size();
       got = ipc::ReceiveBefore(bad->fd.get(), clock, clock.Now() + Seconds(20));
@@ -499,8 +500,8 @@ TEST_F(ServiceTest, NonsenseEndsItsConnectionAndNoOther) {
   EXPECT_TRUE(good->Open().ok());
 }
 
-// A process that writes anything over its page, all the time and while it is read, takes nothing that the other tenant
-// was promised, and stops nobody.
+// A process that writes anything over its page, at any time, takes nothing that the other tenant is guaranteed, and
+// stops nobody.
 TEST_F(ServiceTest, WhoScribblesOverItsPageHurtsNobody) {
   Start(TwoTenants());
   auto hostile = Connect(), honest = Connect();
@@ -585,10 +586,11 @@ TEST_F(ServiceTest, WhoRingsWithoutEndIsHeardNowAndThen) {
   const uint64_t looked = service_->looks() - looks;
   enough = true;
   rings.join();
-  // For the one at most its calls, and each time once more to hear it again; for the other those it made.
+  // For the hostile process at most its limit of calls, and one more look for each to hear it again; for the other
+  // one the calls that it made.
   EXPECT_LE(looked, static_cast<uint64_t>(CallLimit::kBurst + 2 * (took / CallLimit::kEvery)) +
                         2 * 200 + 10);
-  // It is heard, all the same, and when it has stopped nobody calls.
+  // The hostile process is heard nevertheless, and when it has stopped nobody calls.
   EXPECT_GE(hostile->Ask(2 * kGiB), 2 * kGiB);
   base::Clock& clock = base::RealClock();
   uint64_t last = 0, quiet = service_->looks();
@@ -600,7 +602,8 @@ TEST_F(ServiceTest, WhoRingsWithoutEndIsHeardNowAndThen) {
   EXPECT_EQ(last, quiet);
 }
 
-// One that comes back, as after a broken conversation, is the same process: what its former sessions had it has again.
+// A process that reconnects, as after a lost connection, is the same process: it gets back what its former sessions
+// had.
 TEST_F(ServiceTest, AProcessThatComesAgainAndAgainTakesNoMore) {
   ServiceOptions options;
   options.most_connections = 8;
@@ -616,7 +619,7 @@ TEST_F(ServiceTest, AProcessThatComesAgainAndAgainTakesNoMore) {
   }
 }
 
-// Another runtime of the process does not ask for what the last one has left to the driver.
+// Another runtime of the process does not take over what the previous one has left to the driver.
 TEST_F(ServiceTest, WhatASessionThatEndedByItselfHasLeftStaysCharged) {
   Start(TwoTenants());
   auto first = Connect();
@@ -646,7 +649,7 @@ TEST_F(ServiceTest, WhatAnEvictedSessionHoldsStaysCharged) {
   EXPECT_EQ(second->Ask(kGiB), 0u);
 }
 
-// Who registers as another tenant does not come back for what it had as the first.
+// A process that registers as another tenant does not get back what it had as the first.
 TEST_F(ServiceTest, WhatALostSessionHoldsIsTakenOverByItsTenantAlone) {
   Start(TwoTenants());
   auto first = Connect();
@@ -665,7 +668,8 @@ TEST_F(ServiceTest, WhatALostSessionHoldsIsTakenOverByItsTenantAlone) {
   EXPECT_GE(again->Ask(4 * kGiB), 4 * kGiB);
 }
 
-// The other name of tenant "a", under which nobody comes back for what "a" has lost.
+// Lets this user register without a name, as tenant "a". Such a session does not take over what a lost session of "a"
+// held.
 Config OfThisUser() {
   Config config = TwoTenants();
   config.tenants[0].uids = {getuid()};
@@ -684,21 +688,21 @@ TEST_F(ServiceTest, TheNextBrokerGrantsNobodyWhatAProcessHolds) {
   holds->usage->memory_kept = 3 * kGiB;
   holds->usage->memory_recalled = 1;
   EXPECT_EQ(other->Ask(kGiB), kGiB);
-  // Before it was told.
+  // The file has the grant before the process is told of it.
   const auto left = RemainsFile(Books()).Read();
   ASSERT_TRUE(left.ok() && left->has_value()) << left.status();
   ASSERT_EQ((*left)->processes.size(), 2u);
   EXPECT_EQ((*left)->processes[1].holds.at(0).granted, other->limits->memory_granted.load());
 
   Again(OfThisUser());
-  // Both are alive, and neither has come back.
+  // Both processes are alive, and neither has come back.
   EXPECT_EQ(service_->TakeSnapshot().shares.at(0).memory_granted, 4 * kGiB);
   auto first = Connect();
   ASSERT_TRUE(first->Register("").ok());
   ASSERT_TRUE(first->Open().ok());
   EXPECT_EQ(first->limits->memory_granted.load(), 0u);
   EXPECT_EQ(first->Ask(2 * kGiB), 0u);
-  // Who comes back has what it had, at once.
+  // A process that comes back has its grant at once.
   auto back = Connect();
   ASSERT_TRUE(back->Register("a").ok());
   ASSERT_TRUE(back->Open().ok());
@@ -710,7 +714,7 @@ TEST_F(ServiceTest, TheNextBrokerGrantsNobodyWhatAProcessHolds) {
   EXPECT_EQ(other_back->limits->memory_granted.load(), kGiB);
 }
 
-// Who has come back has what it had once, although the file is not written anew for it.
+// The grant of a process that has come back is in the file once, although the file is not rewritten for it.
 TEST_F(ServiceTest, EveryGrantIsInTheFileOnce) {
   StartThatIsRemembered(OfThisUser());
   auto a = Connect();
@@ -719,7 +723,8 @@ TEST_F(ServiceTest, EveryGrantIsInTheFileOnce) {
   a.reset();
   EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.sessions == 0; }));
   const auto operates = Connect()->Call(ipc::Change{"suspend", "b", "", ""});
-  ASSERT_TRUE(operates.ok() && std::holds_alternative<ipc::Part>(*operates));  // it is written
+  ASSERT_TRUE(operates.ok() &&
+              std::holds_alternative<ipc::Part>(*operates));  // the file has been written
   const auto granted = [&] {
     const auto left = RemainsFile(Books()).Read();
     std::map<std::string, uint64_t> sums;
@@ -737,7 +742,7 @@ TEST_F(ServiceTest, EveryGrantIsInTheFileOnce) {
   ASSERT_TRUE(b->Register("b").ok());
   ASSERT_TRUE(b->Open().ok());
   EXPECT_EQ(granted(), (std::map<std::string, uint64_t>{{"a", 4 * kGiB}, {"b", 8 * kGiB}}));
-  // What one gives back and another gets.
+  // Memory that one process gives back and another one gets.
   auto other = Connect();
   ASSERT_TRUE(other->Register("b").ok());
   ASSERT_TRUE(other->Open().ok());
@@ -754,7 +759,7 @@ TEST_F(ServiceTest, EveryGrantIsInTheFileOnce) {
   };
   move(*b, *other, 7 * kGiB);
   EXPECT_EQ(granted(), (std::map<std::string, uint64_t>{{"a", 4 * kGiB}, {"b", 8 * kGiB}}));
-  // A file that is not there any more is made again.
+  // A file that was removed is created again.
   std::filesystem::remove(Books());
   move(*b, *other, 6 * kGiB);
   EXPECT_EQ(granted(), (std::map<std::string, uint64_t>{{"a", 4 * kGiB}, {"b", 8 * kGiB}}));
@@ -767,10 +772,10 @@ TEST_F(ServiceTest, WhatAProcessHeldThatHasEndedIsFreeForTheNextBroker) {
   Again(TwoTenants());
   const auto granted = [](const Snapshot& figures) { return figures.shares.at(0).memory_granted; };
   EXPECT_EQ(granted(service_->TakeSnapshot()), 8 * kGiB) << "it lives, if it does not run";
-  // Its end is seen though it never said anything to this broker.
+  // The broker notices the end although the process never contacted it.
   victim.Kill();
   EXPECT_TRUE(Eventually([&](const Snapshot& figures) { return granted(figures) == 0; }));
-  // Nothing is left to be said.
+  // There is nothing left to write.
   Stop();
   EXPECT_FALSE(std::filesystem::exists(Books()));
 }
@@ -791,7 +796,7 @@ TEST_F(ServiceTest, WhatADeadProcessHeldIsNobodysWhileTheDriverNamesIt) {
   ASSERT_TRUE(Eventually([&](const Snapshot& figures) { return reclaiming(figures) > 0; }));
   ASSERT_TRUE(service_->TakeReclaimSubjects().has_value());
   service_->TakeNamed({child}, now());
-  service_->TakeNamed({}, now() - Seconds(20));  // it was asked before the end
+  service_->TakeNamed({}, now() - Seconds(20));  // the query was made before the process ended
   const Time later = now() + Millis(100);
   EXPECT_TRUE(Eventually([&](const Snapshot& figures) {
     return reclaiming(figures) == 0 || base::RealClock().Now() > later;
@@ -811,9 +816,12 @@ TEST(Victim, DISABLED_Execs) {
   ASSERT_TRUE(peer.Open().ok());
   peer.usage->memory_charged = kGiB;
   raise(SIGSTOP);
-  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=Victim.DISABLED_Sleeps",
-       all[] = "--gtest_also_run_disabled_tests", quiet[] = "--gtest_brief=1",
-       // Where the kernel randomizes no addresses the stack begins where the arguments leave it.
+  char
+      program
+          [] = "/proc/self/exe",
+   filter[] = "--gtest_filter=Victim.DISABLED_Sleeps", all[] = "--gtest_also_run_disabled_tests",
+   quiet[] = "--gtest_brief=1",
+   // The number of arguments differs: without address randomization, the stack begins below the arguments.
       more[] = "--gtest_stream_result_to=", and_more[] = "--gtest_random_seed=1";
   char* const arguments[] = {program, filter, all, quiet, more, and_more, nullptr};
   execv(program, arguments);
@@ -821,7 +829,8 @@ TEST(Victim, DISABLED_Execs) {
 
 TEST(Victim, DISABLED_Sleeps) { raise(SIGSTOP); }
 
-// What it runs a process can pretend, and a descriptor of the driver's may outlive an exec: the driver's count decides.
+// A process can fake the program that it runs, and a descriptor of the driver may survive an exec. So the driver's
+// count decides.
 TEST_F(ServiceTest, AProgramThatBecomesAnotherGivesBackWhatItHadWhenTheDriverCountsNothingOfIt) {
   StartThatIsRemembered(TwoTenants());
   VictimProcess victim(path_, "Execs");
@@ -844,7 +853,7 @@ TEST_F(ServiceTest, AProgramThatBecomesAnotherGivesBackWhatItHadWhenTheDriverCou
     EXPECT_GT(granted(figures), 0u);
     return granted(figures) == 0 || base::RealClock().Now() > looked_at;
   }));
-  // It is there, and what it holds is not known.
+  // The process is listed, and what it holds is unknown.
   Audit unknown(0);
   unknown.Add({}, {{{.gpu = kGpu, .pid = child}, std::nullopt}}, {});
   for (int i = 0; i < 5; ++i) service_->TakeAudit(unknown.Result());
@@ -884,7 +893,7 @@ TEST_F(ServiceTest, WhatAnOperatorChangedStaysInForce) {
   EXPECT_TRUE(refused(fresh->Register("a")));
   change({"undrain", "a", "", ""});
   change({"resume", "a", "", ""});
-  // What the configuration says anew goes before what an operator said of the old one.
+  // A new configuration overrides what an operator set for the old one.
   Config config = TwoTenants();
   config.tenants[0].spec = "memory=3GiB";
   Again(config);
@@ -973,7 +982,7 @@ TEST_F(ServiceTest, TheOperatorChangesLimitsOfARunningTenant) {
   EXPECT_EQ(peer->limits->memory_limit.load(), 6 * kGiB);
 }
 
-// Tenants without a quota have what quotas leave in common: one that is drained gets no more of it, the others do.
+// Without the key the user of the broker operates; with it only the listed users.
 TEST_F(ServiceTest, OperatesWhomTheConfigurationNames) {
   const auto refused = [&] {
     const auto answer = Connect()->Call(ipc::Change{"set", "a", "", "cap=50%"});
@@ -992,6 +1001,7 @@ TEST_F(ServiceTest, OperatesWhomTheConfigurationNames) {
   EXPECT_FALSE(refused());
 }
 
+// Tenants without a quota share the memory that quotas leave. A drained one gets no more of it; the others do.
 TEST_F(ServiceTest, OneWithoutAQuotaIsDrainedAndNoOther) {
   Config config;
   config.tenants = {Tenant("a", "compute=50%"), Tenant("b", "compute=50%")};
@@ -1003,7 +1013,7 @@ TEST_F(ServiceTest, OneWithoutAQuotaIsDrainedAndNoOther) {
   ASSERT_TRUE(b->Open().ok());
   a->usage->memory_charged = kGiB;
   std::atomic<bool> enough{false};
-  // Gives back what it does not use, as a process does.
+  // Gives back unused memory, like a real process.
   std::thread gives([&] {
     while (!enough) {
       const uint32_t recall = a->limits->memory_recall.load();
@@ -1018,7 +1028,7 @@ TEST_F(ServiceTest, OneWithoutAQuotaIsDrainedAndNoOther) {
   EXPECT_GE(b->Ask(8 * kGiB), 8 * kGiB);
   ASSERT_TRUE(operates->Call(ipc::Change{"drain", "a", "", ""}).ok());
   EXPECT_TRUE((a->limits->flags.load() & ipc::LimitsPage::kDraining) != 0);
-  // What it does not use it is asked for, so that it takes no more.
+  // Its unused memory is recalled, so it gets no more.
   EXPECT_EQ(a->Ask(3 * kGiB), kGiB);
   EXPECT_FALSE((b->limits->flags.load() & ipc::LimitsPage::kDraining) != 0);
   EXPECT_GE(b->Ask(10 * kGiB), 10 * kGiB);
@@ -1037,7 +1047,7 @@ TEST_F(ServiceTest, ALaterConfigurationCountsAtOnceOrNotAtAll) {
   next.tenants[0].spec = "memory=12GiB";
   EXPECT_EQ(service_->Apply(next).code(), absl::StatusCode::kResourceExhausted) << "with b's 8";
   EXPECT_EQ(peer->limits->memory_limit.load(), 4 * kGiB);
-  // What one gives up the other may have, in one step.
+  // One step may give a tenant what another one gives up.
   next.tenants[0].spec = "memory=2GiB,guarantee=20%";
   next.tenants[1].spec = "memory=13GiB,guarantee=80%";
   EXPECT_TRUE(service_->Apply(next).ok());

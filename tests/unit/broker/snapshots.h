@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Snapshots with a known figure in every place.
+// Snapshots with a known figure in every field.
 #ifndef GPUSHARE_TESTS_UNIT_BROKER_SNAPSHOTS_H_
 #define GPUSHARE_TESTS_UNIT_BROKER_SNAPSHOTS_H_
 

@@ -10,10 +10,10 @@ namespace {
 
 const OnGpu kTimed{"GPU-1", 100};
 
-// A process and a driver that samples it each 200 ms, looked at as often, and audited each 10 s.
+// A process, and a driver that samples it every 200 ms. Looks are as frequent, and audits every 10 s.
 class TimeAuditTest : public ::testing::Test {
  protected:
-  // For so long it runs `busy` of the time, in percent, and says `said` of it.
+  // For `seconds` the process runs `busy` percent of the time, and reports `said` of that.
   AuditResult Pass(int seconds, uint32_t busy, double said, uint64_t launches = 1) {
     for (int i = 0; i < seconds * 5; ++i) {
       now_ += Millis(200);
@@ -59,7 +59,7 @@ TEST_F(TimeAuditTest, WhoSaysFarLessIsFoundAtTheThirdAudit) {
   EXPECT_EQ(found.says_ran_ns, 2'000'000'000);
   EXPECT_EQ(found.counted, UINT64_MAX);
   EXPECT_NEAR(static_cast<double>(found.ran_ns), 50 * 166'666'666.0, 100);
-  EXPECT_EQ(Pass(10, 100, 1.0), AuditResult::kNone);  // it says the truth again
+  EXPECT_EQ(Pass(10, 100, 1.0), AuditResult::kNone);  // its reports are correct again
 }
 
 TEST_F(TimeAuditTest, HalfOfItIsFoundAndTwoThirdsAreNot) {
@@ -83,7 +83,7 @@ TEST_F(TimeAuditTest, WhoHardlyRunsIsNotFoundWhateverItSays) {
 TEST_F(TimeAuditTest, WhoRunsAndHasLaunchedNothingRunsPastGpushare) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(Pass(10, 50, 0, 0), AuditResult::kNone);
   EXPECT_EQ(Pass(10, 50, 0, 0), AuditResult::kRunsPastGpushare);
-  // Nor does it help to say a time in which nothing was launched.
+  // Reporting time while nothing was launched does not help.
   EXPECT_EQ(Pass(10, 50, 1.0, 0), AuditResult::kRunsPastGpushare);
 }
 
@@ -101,7 +101,7 @@ TEST_F(TimeAuditTest, AKernelOfManyAuditsIsSaidWhenItIsDone) {
   claim_.in_flight = false;
   EXPECT_EQ(Judge(), AuditResult::kNone);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(Pass(10, 100, 0), AuditResult::kNone) << i;
-  // That something is in flight for ever clears nobody.
+  // Permanently having something in flight clears nobody.
   claim_.in_flight = true;
   AuditResult result = AuditResult::kNone;
   for (int i = 0; i < 13; ++i) result = Pass(10, 100, 0);
@@ -145,7 +145,7 @@ TEST_F(TimeAuditTest, SamplesOfAnotherProcessAreNobodysHere) {
             (std::map<std::string, uint64_t>{{"GPU-1", Stamp()}, {"GPU-2", 0}}));
 }
 
-// A sample counts once, and for no longer than since the one before.
+// A sample counts once, and only for the time since the previous one.
 TEST_F(TimeAuditTest, SamplesThatComeTwiceOrCloseTogetherAddUpToNoMoreThanTheTime) {
   for (int audit = 0; audit < 6; ++audit) {
     for (int i = 0; i < 1000; ++i) {

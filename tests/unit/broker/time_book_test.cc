@@ -17,7 +17,7 @@
 namespace gpushare::broker {
 namespace {
 
-// Processes that have work all the time, on a device that does what it is given in order, a slice of 100 us at a time.
+// Processes that have work all the time, on a device that runs its work in order, a slice of 100 us at a time.
 class Bench {
  public:
   struct Process {
@@ -26,7 +26,7 @@ class Bench {
     bool busy = true, gone = false;
     int64_t ran_ns = 0, bypassed_ns = 0;
     int64_t time_left() const { return pages.time_left() + bypassed_ns; }
-    int64_t lies = 0;  // reports so much less per slice
+    int64_t lies = 0;  // under-reports by this much for each slice
   };
 
   TimeBook::Tenant* Tenant(const sched::TenantLimits& limits) {
@@ -41,7 +41,7 @@ class Bench {
     const Time end = now + span;
     size_t turn = 0;
     while (now < end) {
-      // The device takes the next process that has work it may run.
+      // The device takes the next process that has work and may run.
       Process* runs = nullptr;
       for (size_t i = 0; i < processes.size() && runs == nullptr; ++i) {
         Process& process = processes[(turn + i) % processes.size()];
@@ -51,7 +51,7 @@ class Bench {
         if (flags & (ipc::LimitsPage::kClosed | ipc::LimitsPage::kSuspended)) continue;
         if (flags & ipc::LimitsPage::kHeld) continue;
         runs = &process;
-        turn += i;  // it stays on until it may not
+        turn += i;  // the process keeps its turn until it may not run
       }
       now += kSlice;
       if (runs != nullptr) {
@@ -102,10 +102,10 @@ TEST(TimeBook, CountsHowLongWhoWasInLine) {
   TimeBook::Tenant *one = bench.Tenant({}), *other = bench.Tenant({});
   bench.Start(one);
   bench.Run(Millis(200));
-  EXPECT_LT(one->waits.sum, Millis(100));  // alone it asks ahead
+  EXPECT_LT(one->waits.sum, Millis(100));  // alone it asks ahead of time
   bench.Start(other);
   bench.Run(Millis(200));
-  // Turns of 4 ms: who has used half of one is in line until the other's, and its own rest, are over.
+  // Turns of 4 ms: a process that has used half of one waits until its own rest and the other's turn are over.
   const uint64_t times =
       std::accumulate(other->waits.counts.begin(), other->waits.counts.end(), uint64_t{0});
   EXPECT_GT(times, 10u);
@@ -157,7 +157,7 @@ TEST(TimeBook, ProcessesOfATenantShareWhatItGets) {
   EXPECT_NEAR(bench.Part(c, Seconds(2)), 0.5, 0.01);
 }
 
-// What they go on with when the broker ends: together no more than there is, and everybody something.
+// The shares for the time after the broker has ended: in sum no more than the device, and something for everybody.
 TEST(TimeBook, EachHasAPartForTheTimeWithoutABroker) {
   Bench bench;
   const auto ppm = [](const Bench::Process& process) {
@@ -191,7 +191,7 @@ TEST(TimeBook, TheShareOfOneThatIsIdleIsLentAndComesBack) {
   EXPECT_NEAR(static_cast<double>(b.ran_ns - before) / 1e9, 0.5, 0.03);
 }
 
-// One that has a grant and neither runs nor says anything does not keep the device.
+// A process that has a grant and neither runs nor reports anything does not keep the device.
 TEST(TimeBook, WhatIsNeitherUsedNorReturnedLapses) {
   Bench bench;
   auto& a = bench.Start(bench.Tenant({}));
@@ -199,13 +199,13 @@ TEST(TimeBook, WhatIsNeitherUsedNorReturnedLapses) {
   a.pages.usage.time_wanted_ns = 1000;
   bench.Look();
   ASSERT_GT(a.pages.time_left(), 0);
-  a.gone = true;  // stopped: its pages stay as they are
+  a.gone = true;  // stopped: its pages do not change
   bench.Run(Seconds(1));
   EXPECT_GE(bench.Part(b, Seconds(1)), 0.98);
 }
 
-// Also beside a high tenant whose cap lets go of the device for less than what the stopped one holds would take: while it
-// is closed its time stands still, and goes on afterwards.
+// Likewise beside a high tenant whose cap frees the device for less time than the stopped process's grant would take.
+// The grant's time stands still while the device is closed, and continues afterwards.
 TEST(TimeBook, WhatAStoppedProcessHoldsLapsesBesideACappedHighTenant) {
   Bench bench;
   bench.Start(bench.Tenant({.cap = 0.6, .band = sched::Band::kHigh}));
@@ -220,8 +220,8 @@ TEST(TimeBook, WhatAStoppedProcessHoldsLapsesBesideACappedHighTenant) {
   EXPECT_GE(bench.Part(b, Seconds(1)), 0.3);
 }
 
-// Of the rest of a grant that is too small for its next command nothing will run: the next grant comes when what is in
-// flight ends, by its process's own prediction, and not when the grant would have been used up.
+// The rest of a grant is too small for the next command, so nothing will run in it. The next grant comes when the
+// work in flight ends, by its process's own prediction, and not when the grant would have been used up.
 TEST(TimeBook, TheNextGrantComesWhenTheLastCommandThatFitsIsDone) {
   Bench bench;
   auto& a = bench.Start(bench.Tenant({}));
@@ -232,7 +232,7 @@ TEST(TimeBook, TheNextGrantComesWhenTheLastCommandThatFitsIsDone) {
   b.pages.usage.time_wanted_ns = 100'000;
   bench.Look();
   ASSERT_EQ(b.pages.time_left(), 0);
-  // Two commands of 1.5 ms, and 1 ms is left: the first is done, the other ends in 1.4 ms.
+  // Commands of 1.5 ms, and 1 ms is left over: the first command is done, the second ends in 1.4 ms.
   bench.now += Micros(1600);
   const Time ends = bench.now + Micros(1400);
   a.pages.usage.time_used_ns = 1'500'000;
@@ -246,14 +246,14 @@ TEST(TimeBook, TheNextGrantComesWhenTheLastCommandThatFitsIsDone) {
   bench.Look();
   EXPECT_EQ(b.pages.time_left(), 4'000'000);
   EXPECT_EQ(bench.book.CheckInvariants(), nullptr);
-  // What is left is still its own.
+  // The rest of the grant still belongs to it.
   EXPECT_EQ(a.pages.time_left(), 1'000'000);
 }
 
-// Where a process's prediction is a guess, what it has in flight is done when it says so, and no clock tells before.
+// If a process's prediction is a guess, its work in flight is done when it says so, and no clock can tell earlier.
 TEST(TimeBook, TheEndOfAGuessIsWaitedFor) {
   for (const int64_t used :
-       {3'950'000, 4'000'000, 4'500'000}) {  // also of one that took more than there was
+       {3'950'000, 4'000'000, 4'500'000}) {  // also after using more than the grant
     Bench bench;
     auto& a = bench.Start(bench.Tenant({}));
     auto& b = bench.Start(bench.Tenant({}));
@@ -276,7 +276,7 @@ TEST(TimeBook, TheEndOfAGuessIsWaitedFor) {
   }
 }
 
-// A prediction that has not come true says nothing: what was predicted to be done may run for any time.
+// A prediction that has been exceeded says nothing: the work may take any time from then on.
 TEST(TimeBook, WhatIsOverdueIsWaitedFor) {
   Bench bench;
   auto& a = bench.Start(bench.Tenant({}));
@@ -290,18 +290,18 @@ TEST(TimeBook, WhatIsOverdueIsWaitedFor) {
     bench.now += Micros(100);
     if (bench.now >= Time(Seconds(1)) + Micros(2900) &&
         bench.now <= Time(Seconds(1)) + Micros(3020))
-      continue;  // when it might have been
+      continue;  // skips the predicted end
     bench.Look();
     ASSERT_EQ(b.pages.time_left(), 0) << i;
   }
-  // It is done.
+  // Now the work is done.
   a.pages.usage.time_in_flight_ns = 0;
   a.pages.usage.time_used_ns = 10'000'000;
   bench.Look();
   EXPECT_EQ(b.pages.time_left(), 4'000'000);
 }
 
-// What is always about to end, and what ends by a nanosecond at a time, is not waited for for ever.
+// Nobody waits for ever for work that is always about to end, or that ends by a nanosecond at a time.
 TEST(TimeBook, WhatNeverEndsHoldsNobodyUpForEver) {
   for (const bool trickles : {false, true}) {
     Bench bench;
@@ -332,7 +332,7 @@ TEST(TimeBook, GrantsAreNotHoarded) {
     liar.pages.usage.time_ends_ns = bench.now.time_since_epoch().count();
     bench.Run(Millis(1));
   }
-  // Of 2 s, what lapses after a second included.
+  // In 2 s, including what lapses after a second.
   EXPECT_LE(liar.pages.limits.time_granted_ns.load(), 2 * 16'000'000 + 4'000'000);
   auto& honest = bench.Start(bench.Tenant({}));
   liar.pages.usage.time_in_flight_ns = 0;
@@ -340,7 +340,7 @@ TEST(TimeBook, GrantsAreNotHoarded) {
   EXPECT_GE(bench.Part(honest, Millis(100)), 0.5);
 }
 
-// Whatever stands there.
+// Whatever the page contains.
 TEST(TimeBook, NonsenseAboutTheEndHurtsNobodyElse) {
   std::mt19937_64 random(7);
   for (int run = 0; run < 50; ++run) {
@@ -389,7 +389,7 @@ TEST(TimeBook, ASliceIsWhatAnOperatorSays) {
   bench.Run(Millis(100));
   EXPECT_EQ(process.pages.limits.grant_ns.load(), 1'000'000);
   EXPECT_GE(bench.Part(process, Millis(100)), 0.97);
-  // Two have it in turns of that.
+  // Two processes take turns of that length.
   auto& other = bench.Start(bench.Tenant({}));
   const int64_t before = process.ran_ns;
   bench.Run(Millis(500));
@@ -410,7 +410,7 @@ TEST(TimeBook, AFloorIsKeptBesideOneThatWantsAll) {
     bench.Run(Seconds(2));
     EXPECT_NEAR(static_cast<double>(a.ran_ns - of_a + b.ran_ns - of_b) / 2e9, floor, 0.01);
     EXPECT_GE(bench.Part(high, Seconds(3)), 1 - floor - 0.05);
-    // It is no more than that for those who have more anyway.
+    // Tenants that had more than the floor anyway get no more for it.
     high.busy = false;
     bench.Run(Millis(100));
     EXPECT_EQ(high.pages.limits.flags.load() & ipc::LimitsPage::kHeld, 0u);
@@ -422,8 +422,8 @@ TEST(TimeBook, AFloorIsKeptBesideOneThatWantsAll) {
   }
 }
 
-// Who wants something and is stopped, or says without end that something is in flight, holds up a high priority for no more than
-// the floor.
+// A process that is stopped while it wants something, or that permanently has something in flight, holds up the high
+// band for no more than the floor.
 TEST(TimeBook, AFloorThatNobodyUsesCostsNoMoreThanItIs) {
   for (const int64_t in_flight : {int64_t{0}, int64_t{50'000'000}}) {
     SCOPED_TRACE(in_flight);
@@ -431,7 +431,7 @@ TEST(TimeBook, AFloorThatNobodyUsesCostsNoMoreThanItIs) {
     bench.book.Configure({.floor = 0.1});
     auto& high = bench.Start(bench.Tenant({.band = sched::Band::kHigh}));
     auto& stopped = bench.Start(bench.Tenant({}));
-    stopped.gone = true;  // nobody runs it, and its page stays
+    stopped.gone = true;  // nobody runs it, and its page does not change
     stopped.pages.usage.time_wanted_ns = 100'000;
     stopped.pages.usage.time_in_flight_ns = in_flight;
     bench.Run(Seconds(1));
@@ -440,7 +440,7 @@ TEST(TimeBook, AFloorThatNobodyUsesCostsNoMoreThanItIs) {
   }
 }
 
-// One that is in a turn of the floor when its priority changes is held no longer than that.
+// A high tenant that is held for the floor when its priority changes is released at once.
 TEST(TimeBook, NobodyIsHeldForTheFloorWithoutHighPriority) {
   Bench bench;
   bench.book.Configure({.floor = 0.5});
@@ -455,7 +455,8 @@ TEST(TimeBook, NobodyIsHeldForTheFloorWithoutHighPriority) {
   EXPECT_FALSE(held());
 }
 
-// One that launches a command of 100 us, and then nothing for `pause`, so often; when the others were let in after the last.
+// A high tenant `times` times launches a command of 100 us and then nothing for `pause`. Returns when the others were
+// let in after the last one.
 Nanos GraceAfter(int times, Nanos pause) {
   Bench bench;
   auto& high = bench.Start(bench.Tenant({.band = sched::Band::kHigh}));
@@ -475,7 +476,7 @@ Nanos GraceAfter(int times, Nanos pause) {
     usage.time_in_flight_ns = 0;
     usage.time_used_ns += 100'000;
     usage.time_ended_ns = ended.time_since_epoch().count();
-    // Which is heard 20 us later.
+    // The end is reported 20 us later.
     EXPECT_TRUE(look(Micros(120)));
     while (i == times - 1 && look(Micros(10))) {
     }
@@ -488,11 +489,11 @@ Nanos GraceAfter(int times, Nanos pause) {
 TEST(TimeBook, ThePausesOfTheHighBandAreGivenAwayAsSoonAsThatPays) {
   EXPECT_EQ(GraceAfter(1, Micros(500)), Micros(200));
   EXPECT_EQ(GraceAfter(20, Micros(500)), Micros(30));
-  // One that two changes of contexts do not fit into is not.
+  // A pause into which two changes of context do not fit is not given away.
   EXPECT_GT(GraceAfter(20, Micros(180)), Micros(180));
 }
 
-// Of when it was done it is believed as far as that can be. 0: it does not say, and may have been at work until now.
+// The reported end is trusted only within the possible range.
 TEST(TimeBook, WhenItWasDoneIsNoEarlierThanItWasSeenAtWork) {
   for (const int64_t said : {INT64_MIN, int64_t{1}, int64_t{0}, INT64_MAX}) {
     Bench bench;
@@ -526,13 +527,13 @@ TEST(TimeBook, WhatACapOfTheHighBandLeavesIsSeenWhenItBegins) {
   };
   auto& usage = high.pages.usage;
   normal.pages.usage.time_wanted_ns = 1'000'000;
-  bench.now += Micros(300);  // one that has just come may be about to launch
+  bench.now += Micros(300);  // a process that has just joined may be about to launch
   bench.Look();
   EXPECT_TRUE(flags(normal, ipc::LimitsPage::kBelow));
   EXPECT_FALSE(flags(high, ipc::LimitsPage::kBelow));
-  EXPECT_GT(normal.time_left(), 0);  // which is of no use to it from now on
+  EXPECT_GT(normal.time_left(), 0);  // which it may not use from now on
 
-  // The high one uses all that it has saved up and is in line, held by its cap, when it has 1.5 ms left to run.
+  // The high tenant uses all its saved-up credit, and queues, held by its cap, with 1.5 ms left to run.
   usage.time_wanted_ns = 1'000'000;
   int64_t granted = 0;
   for (int i = 0; i < 3; ++i) {
@@ -541,20 +542,21 @@ TEST(TimeBook, WhatACapOfTheHighBandLeavesIsSeenWhenItBegins) {
     usage.time_in_flight_ns = granted;
     usage.time_ends_ns = (bench.now + Nanos(granted)).time_since_epoch().count();
   }
-  ASSERT_EQ(granted, 8'000'000);  // whoever has saved up anything is given a whole grant
+  ASSERT_EQ(granted, 8'000'000);  // a tenant with saved-up credit gets a whole grant
   EXPECT_TRUE(flags(normal, ipc::LimitsPage::kClosed));
   bench.now += Nanos(granted) - Micros(1500);
   bench.Look();
   ASSERT_TRUE(flags(normal, ipc::LimitsPage::kClosed));
   EXPECT_LE(bench.Look(), bench.now + Micros(1500)) << "its cap lets it go later than that";
-  // And when it has no more, the other is let on at once: no pause of its own is waited for.
+  // When its work ends the other tenant is let in at once, without a wait for the grace.
   bench.now += Micros(1500);
   usage.time_used_ns = granted;
   usage.time_in_flight_ns = 0;
   bench.Look();
   EXPECT_FALSE(flags(normal, ipc::LimitsPage::kClosed));
 
-  // When its cap lets it go, it waits for what the other has in flight, and no longer than a grant.
+  // When its cap allows it to go on, it waits for the other tenant's work in flight, for at most the length of a
+  // grant.
   normal.pages.usage.time_in_flight_ns = 1'000'000;
   const auto until_done = [&](Nanos left) {
     normal.pages.usage.time_ends_ns = (bench.now + left).time_since_epoch().count();
@@ -568,7 +570,8 @@ TEST(TimeBook, WhatACapOfTheHighBandLeavesIsSeenWhenItBegins) {
     next = bench.Look();
   }
   EXPECT_GT(waited, Millis(1));
-  EXPECT_LT(waited, Millis(2));  // it owed 3 ms, and goes on with 2.5: 9.2 ms after it began
+  EXPECT_LT(waited,
+            Millis(2));  // it owed 3 ms and continues with 2.5 ms of credit: 9.2 ms after it began
   EXPECT_LE(high.time_left(), 0);
   EXPECT_LE(next, bench.now + Micros(20)) << "what it has in flight shows soon";
   bench.now += Micros(20);
@@ -580,7 +583,7 @@ TEST(TimeBook, WhatACapOfTheHighBandLeavesIsSeenWhenItBegins) {
   EXPECT_GT(high.time_left(), 0);
   EXPECT_STREQ(bench.book.CheckInvariants(), nullptr);
 
-  // Nobody is below one that is gone.
+  // A tenant that is gone holds nobody below it.
   bench.book.Leave(high.member, bench.now, bench.changed);
   bench.Look();
   EXPECT_FALSE(flags(normal, ipc::LimitsPage::kBelow));
@@ -602,7 +605,7 @@ TEST(TimeBook, WhoIsSuspendedGetsNothing) {
   EXPECT_GE(a.ran_ns - a_before, 200'000'000);
 }
 
-// What lapsed while a tenant was kept from using it is spent as part of its share, not beside it.
+// Time that lapsed while a tenant was kept from using it counts as part of its share.
 TEST(TimeBook, AfterALapseItsShareIsWhatItWas) {
   Bench bench;
   TimeBook::Tenant* const tenant = bench.Tenant({});
@@ -633,8 +636,8 @@ TEST(TimeBook, OneThatWasOfHighPriorityHasAnOrdinaryShareAfterwards) {
   EXPECT_NEAR(static_cast<double>(b.ran_ns - b_before) / 1e9, 0.5, 0.02);
 }
 
-// A process that reports less than it used is granted no more than it reports, since what it was granted and has not
-// reported stays outstanding.
+// A process that under-reports its use is granted no more than it reports, since the unreported part of its grants
+// stays outstanding.
 TEST(TimeBook, ALieSpendsTheGrantAndNoMore) {
   Bench bench;
   auto& liar = bench.Start(bench.Tenant({}));
@@ -642,7 +645,7 @@ TEST(TimeBook, ALieSpendsTheGrantAndNoMore) {
   liar.lies = 90'000;
   bench.Run(Seconds(1));
   EXPECT_GE(honest.ran_ns, 0);
-  // Its own counters say what is left to it: it ran at most ten times what it was granted, all of it charged or lapsed.
+  // By its own counters it ran at most ten times its grants, all of it charged or lapsed.
   EXPECT_LE(liar.pages.usage.time_used_ns.load(), liar.pages.limits.time_granted_ns.load());
 }
 
@@ -679,7 +682,7 @@ TEST(TimeBook, NonsenseInAPageBreaksNothing) {
   EXPECT_GE(static_cast<double>(b.ran_ns - before) / 1e9, 0.95);
 }
 
-// It says that it has something in flight for so long, then that it used nothing, and gives the grant back.
+// It reports work in flight for the time `hold`, then reports that it used nothing, and gives the grant back.
 TEST(TimeBook, WhoKeepsTheDeviceAndUsesNoneOfItPaysForThat) {
   for (const Nanos hold : {Millis(1), Millis(5), Millis(45), Millis(103), Millis(500)}) {
     Bench bench;
@@ -704,7 +707,7 @@ TEST(TimeBook, WhoKeepsTheDeviceAndUsesNoneOfItPaysForThat) {
   }
 }
 
-// Nor does it keep one of high priority waiting that its cap has let go: what it says of an end is not believed any more.
+// Nor does it keep a high tenant waiting whose cap allows it to run: its predictions are not trusted any more.
 TEST(TimeBook, WhatDidNotComeTrueHoldsUpNobodyOfHighPriority) {
   for (const Nanos hold : {Millis(10), Millis(45), Millis(95)}) {
     Bench bench;
@@ -734,7 +737,7 @@ TEST(TimeBook, WhatDidNotComeTrueHoldsUpNobodyOfHighPriority) {
   }
 }
 
-// A command of 50 ms by a grant of 4: the device is busy with it, until it ends.
+// A command of 50 ms with a grant of 4 ms: the device is busy with it until it ends.
 TEST(TimeBook, ACommandLongerThanItsGrantIsChargedAsItBegins) {
   Bench bench;
   auto& a = bench.Start(bench.Tenant({}));
@@ -758,7 +761,8 @@ TEST(TimeBook, ACommandLongerThanItsGrantIsChargedAsItBegins) {
   EXPECT_EQ(bench.book.CheckInvariants(), nullptr);
 }
 
-// A cap that filled up while it runs would hold less of it than it takes, and let the next wait too long.
+// If the cap refilled while the command runs, it would count less than the command takes, and the next wait would be
+// too long.
 TEST(TimeBook, ACapDoesNotFillUpBehindACommandLongerThanItsGrant) {
   Bench bench;
   auto& a = bench.Start(bench.Tenant({.cap = 0.3}));
@@ -771,12 +775,12 @@ TEST(TimeBook, ACapDoesNotFillUpBehindACommandLongerThanItsGrant) {
   bench.now += Millis(50);
   a.pages.usage.time_used_ns = 50'000'000;
   a.pages.usage.time_in_flight_ns = 0;
-  const int64_t granted = 50'000'000;  // what it used beyond its grant it need not pay twice
+  const int64_t granted = 50'000'000;  // the use beyond its grant is not paid twice
   while (a.pages.limits.time_granted_ns <= granted && bench.now < begin + Seconds(1)) {
     bench.Look();
     bench.now += Micros(100);
   }
-  // Of 50 ms the cap has saved up 5; it lets go with 2.5.
+  // The cap has saved up 5 of the 50 ms, and lets it run again with 2.5 ms.
   EXPECT_NEAR(static_cast<double>((bench.now - begin).count()) / 1e6, (50 - 5 + 2.5) / 0.3, 1);
 }
 
