@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The broker holds what processes say against what the driver counts: who says less than it holds, who holds more than it
-was granted, who runs longer than it says or past gpushare, who is there without having registered. On the machine's clock; nothing here depends on how fast it goes."""
+"""The broker's audit compares the reports of processes with the driver's counts. It finds processes that understate their memory, hold
+more than their grant, run longer than they report, bypass gpushare, or have not registered. The tests use the machine's clock, but
+do not depend on its speed."""
 
 import os
 import re
@@ -23,7 +24,7 @@ tenants:
   - {name: liar, spec: memory=2GiB}
 """
 
-# Past gpushare: the driver's calls are the driver's own, and what the broker is told is anything.
+# Bypasses gpushare: it calls the driver itself, and tells the broker anything.
 LIAR = """
 import sys, threading
 from program import *
@@ -71,7 +72,7 @@ for line in sys.stdin: print(eval(line), flush=True)
 class Audit(Programs):
     def setUp(self):
         super().setUp()
-        # One GPU of all processes, the broker's among them.
+        # All processes share one GPU, including the broker.
         self.environment["GPUSHARE_SIM"] = "memory=16GiB,clock=wall,shared=audit-%d" % os.getpid()
         os.environ["GPUSHARE_SIM"] = self.environment["GPUSHARE_SIM"]
         self.broker = Broker(CONFIG, "--gpu", "sim")
@@ -102,7 +103,7 @@ class Audit(Programs):
         metrics = self.broker.command("metrics").stdout
         self.assertRegex(metrics, r'gpushare_audit_findings\{.*tenant="liar"\} 1\n')
         self.assertRegex(metrics, r'gpushare_memory_by_driver_bytes\{.*tenant="liar"\} %d\n' % (1000 * MIB))
-        # Nothing is said of it again until it changes.
+        # The finding is not repeated until it changes.
         liar("say(1000)")
         self.assertEqual(self.broker.until("audit_cleared")["tenant"], "liar")
         self.assertEqual([event["event"] for event in self.broker.events].count("audit_finding"), 1)
@@ -143,7 +144,7 @@ class Audit(Programs):
 
     def test_one_that_says_it_ran_less_than_it_did_is_found(self):
         liar = self.registered()
-        self.assertEqual(liar("run(said_ms=2)"), 0)  # of 20 each
+        self.assertEqual(liar("run(said_ms=2)"), 0)  # but each takes 20 ms
         said = self.broker.until("audit_finding")
         self.assertEqual((said["tenant"], said["why"]), ("liar", "runs longer than it says"))
         self.assertGreater(said["ran_ns"], 1.5 * said["says_ran_ns"])
@@ -162,15 +163,15 @@ class Audit(Programs):
 
     def test_honest_ones_are_not_found_however_busily_they_allocate(self):
         programs = [self.program("honest") for _ in range(3)]
-        programs[0]("alloc(3000)")  # and says so
+        programs[0]("alloc(3000)")  # and reports it
         audits = 0
         while audits < 12:
             for each, most in zip(programs, (900, 1500, 300)):
-                # Changes of everything that there is, faster than a page says it.
+                # Allocates and frees most of its memory, faster than its page is updated.
                 self.assertEqual(each("sum(alloc(m) or free(m) for _ in range(50) for m in (%d, 7, 200))" % most), 0)
             audits = self.broker.list()["audits"]
         held = 0
-        while held < 3000 * MIB:  # an audit that came to nothing shows nothing
+        while held < 3000 * MIB:  # an audit that saw no memory would prove nothing
             processes = self.broker.share("honest", self.gpu)["processes"]
             self.assertEqual([process["audit"] for process in processes], ["", "", ""])
             held = max(process["memory_by_driver"] or 0 for process in processes)
@@ -181,7 +182,7 @@ class Audit(Programs):
                           if event["event"] in ("audit_finding", "stranger", "audit_failed")], [])
 
     def test_what_contexts_and_modules_take_is_in_a_column_of_its_own(self):
-        # Within what an audit allows, and in nobody's quota.
+        # The amount is within the audit's allowance, and charged to no quota.
         sim = self.environment["GPUSHARE_SIM"] + ",context_memory=40MiB"
         program = self.program("honest", GPUSHARE_SIM=sim)
         self.assertEqual(program("alloc(1000)"), 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`gpushare broker` and its commands beside programs that know nothing of gpushare: an operator sees and changes what they
-have. On the machine's clock; nothing here depends on how fast it goes."""
+"""`gpushare broker` and its commands with unmodified programs: an operator sees and changes their shares. The tests use the machine's
+clock, but do not depend on its speed."""
 
 import importlib.util
 import json
@@ -44,7 +44,7 @@ class Brokers(Programs):
 
 
 class Kubernetes(Brokers):
-    """The manifests of share/kubernetes: what they and HAMi's device plugin put into a container is the share it has."""
+    """The manifests of share/kubernetes: a container gets the share that they and HAMi's device plugin set in it."""
 
     SHARE = os.path.join(HERE, "..", "..", "share")
     config = "unlisted: true\n"
@@ -77,7 +77,7 @@ class Kubernetes(Brokers):
         (container,) = pod["spec"]["containers"]
         set_here = {entry["name"]: entry.get("value") for entry in container["env"]}
         limits = container["resources"]["limits"]
-        # As HAMi's device plugin sets them.
+        # The variables that HAMi's device plugin sets.
         variables = {"CUDA_DEVICE_MEMORY_LIMIT_0": f"{limits['nvidia.com/gpumem']}m",
                      "CUDA_DEVICE_SM_LIMIT": str(limits["nvidia.com/gpucores"]),
                      "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/cache",
@@ -85,12 +85,12 @@ class Kubernetes(Brokers):
         self.assertTrue(os.environ["GPUSHARE_PRELOAD"].endswith(set_here["LD_PRELOAD"].split("/opt/gpushare", 1)[1]))
         first, second = self.program("a-uid", **variables), self.program("a-uid", **variables)
         self.assertEqual((first("total()"), first("alloc(8000)"), first("alloc(300)")), (8192, 0, 2))
-        self.assertEqual(second("alloc(300)"), 2)  # of one pod: they have it in common
+        self.assertEqual(second("alloc(300)"), 2)  # both are in one pod and share its limit
         (share,) = self.broker.list()["shares"]
-        # By HAMi's default who is the only one is not limited.
+        # By HAMi's default, the only tenant of a GPU is not limited.
         self.assertEqual((share["tenant"], share["memory_limit"], share["guarantee"], share["cap"]),
                          ("a-uid", 8192 * MIB, 0.5, 1))
-        # 8 GiB are not left: it does not run without its limit.
+        # Fewer than 8 GiB are left, so it does not run without its limit.
         self.assertNotEqual(self.initializes(GPUSHARE_TENANT="another-uid", **variables), "0\n")
         for program in first, second:
             program.end()
@@ -125,10 +125,10 @@ class Unlisted(Brokers):
             self.assertEqual((status, out), (1, ""))
             self.assertIn(why, error)
         self.assertEqual(runs("--compute", "40%"), (0, "it ran\n", ""))
-        # The option of this command, and nothing of a variable that is not set.
+        # The message names this command's option, and not a variable that is not set.
         self.assertRegex(run("--broker", "/nowhere", "--", "true").stderr,
                          r"^gpushare run: no broker at '/nowhere': [^(]*; start one with .*, or name another by --broker\n")
-        # Asking leaves nothing behind.
+        # The query leaves nothing behind.
         self.until(lambda: len(self.broker.list()["shares"]) == 1)
         program.end()
         self.until(lambda: not self.broker.list()["shares"])
@@ -182,7 +182,7 @@ class Commands(Brokers):
         self.assertIn(("GPU 0", "memory=1GiB (the broker's share of the tenant)", True), findings)
         self.assertIn(("GPU 0", "memory=512MiB (GPUSHARE_SPEC), which the broker's overrides", True), findings)
         self.assertFalse(any("no limit is set" in found for _, found, _ in findings), findings)
-        self.until(lambda: not any(share["processes"] for share in self.broker.list()["shares"]))  # it is gone again
+        self.until(lambda: not any(share["processes"] for share in self.broker.list()["shares"]))  # the query's process is gone again
 
     def test_doctor_shows_what_the_broker_refuses(self):
         status, findings = self.doctor(GPUSHARE_TENANT="online", GPUSHARE_ON_BROKER_LOSS="perhaps")
@@ -202,7 +202,7 @@ class Commands(Brokers):
         self.assertEqual(program("alloc(600)"), 0)
         self.command("set", "online", "memory=700MiB")
         self.until(lambda: program("total()") == 700)
-        # What it was granted it may use until it has given it back.
+        # Memory that it was granted stays usable until it has given it back.
         self.until(lambda: self.share()["memory_granted"] == 700 * MIB)
         self.assertEqual(program("alloc(200)"), 2)
         self.command("set", "online", "memory=900MiB")
@@ -266,7 +266,7 @@ class Commands(Brokers):
         self.until(lambda: not self.share()["processes"])
 
     def trace(self, file, *options):
-        """`gpushare trace`, which records by now."""
+        """Starts `gpushare trace` and waits until it records."""
         process = subprocess.Popen([os.environ["GPUSHARE_COMMAND"], "trace", file, "--socket", self.broker.path, *options],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.wait, 30)
@@ -276,7 +276,7 @@ class Commands(Brokers):
 
     def test_a_trace_has_grants_waits_and_memory(self):
         first, second = self.program("online"), self.program("batch")
-        self.assertEqual(first("alloc(100)"), 0)  # before
+        self.assertEqual(first("alloc(100)"), 0)  # before the change
         file, other = os.path.join(self.folder.name, "trace.json"), os.path.join(self.folder.name, "batch.json")
         trace = self.trace(file, "--json")
         self.assertEqual(second("alloc(50)"), 0)
@@ -291,7 +291,7 @@ class Commands(Brokers):
         said = self.command("trace", other, "--seconds", "0.1", "--tenant", "batch").stdout
         self.assertRegex(said, r"events of 1 tenants in [0-9.]+ s")
         lasted = float(re.search(r" in ([0-9.]+) s", said)[1])
-        self.assertTrue(0.1 <= lasted <= time.monotonic() - begun + 0.05, said)  # which is rounded
+        self.assertTrue(0.1 <= lasted <= time.monotonic() - begun + 0.05, said)  # the output is rounded
         with open(other) as text:
             self.assertNotIn("online", text.read())
         nobody = self.command("trace", other, "--seconds", "0.1", "--tenant", "nobody")
@@ -329,7 +329,7 @@ class Commands(Brokers):
         document = json.loads(self.command("cdi", "generate", "--tenant", "batch").stdout)
         edits = document["containerEdits"]
         environment = dict(each.split("=", 1) for each in edits["env"] + document["devices"][0]["containerEdits"]["env"])
-        # As if it were mounted.
+        # Replaces container paths by host paths, as if they were mounted.
         for mount in edits["mounts"]:
             environment = {name: value.replace(mount["containerPath"] + "/", mount["hostPath"] + "/")
                            for name, value in environment.items()}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker for the tests of this folder: broker_host SOCKET [unlisted] TENANT:SPEC... It says that it is ready, and ends with its
-// input.
+// A broker for the tests in this folder: broker_host SOCKET [unlisted] TENANT:SPEC... It prints a line when it is
+// ready, and ends when its standard input ends.
 #include <unistd.h>
 
 #include <cstdio>

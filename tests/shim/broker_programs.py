@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that know nothing of gpushare, and do what a test tells them, under a broker."""
+"""Unmodified programs that run a test's orders under a broker."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import unittest
 
 from command import HERE, PYTHON, python
 
-# Does what it is told, line by line, and answers each.
+# Evaluates each line of its input and prints the result.
 PROGRAM = """
 import sys
 from program import *
@@ -86,7 +86,7 @@ class Programs(unittest.TestCase):
         return self.start_program({"LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_TENANT": tenant, **variables})
 
     def initializes(self, **variables):
-        """What cuInit() says."""
+        """The result of cuInit()."""
         code = "import ctypes\nprint(ctypes.CDLL('libcuda.so.1').cuInit(0))"
         return python(code, command=["env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"]],
                       env={**self.environment, **variables}).stdout

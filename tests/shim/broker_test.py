@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that know nothing of gpushare, under a broker: several processes of a tenant have its share in common, and a
-broker's end is not theirs. On the machine's clock, and nothing here depends on how fast it goes."""
+"""Unmodified programs under a broker: the processes of a tenant have its share in common, and they outlive the broker. The tests use
+the machine's clock, but do not depend on its speed."""
 
 import json
 import os
@@ -29,7 +29,8 @@ class Broker(Programs):
         self.assertEqual(first("alloc(100)"), 2)
         self.assertEqual((first("left()"), second("left()")), (24, 24))
         self.assertEqual(other("alloc(1000)"), 0)
-        # What one frees another may have, and also what one never frees, when it ends.
+        # Memory that one process frees is available to the other, as is memory that a process never frees, once it
+        # has ended.
         self.assertEqual((first("free(600)"), second("alloc(600)")), (0, 0))
         self.assertEqual(first("alloc(600)"), 2)
         second.end()
@@ -42,7 +43,7 @@ class Broker(Programs):
         self.assertEqual(self.initializes(GPUSHARE_SPEC="memory=1GiB"), "802\n")
         self.broker("a:memory=1GiB")
         self.assertEqual(self.initializes(GPUSHARE_TENANT="a"), "0\n")
-        # Nor as somebody whom it does not know, nor where it is not said what is to become of it.
+        # It also refuses an unknown tenant, and a value of GPUSHARE_ON_BROKER_LOSS that is not known.
         self.assertEqual(self.initializes(GPUSHARE_TENANT="b"), "802\n")
         self.assertEqual(self.initializes(GPUSHARE_TENANT="a", GPUSHARE_ON_BROKER_LOSS="perhaps"), "1\n")
 
@@ -69,7 +70,7 @@ class Broker(Programs):
         broker.process.kill()
         broker.process.wait()
         self.assertEqual(program("work(40, 1)"), 40)
-        # The next one hears what it holds, and takes no more from its word.
+        # The next broker learns what the process holds, and takes no more from what it says.
         self.broker("a:memory=700MiB,compute=50%")
         while program("total()") != 700:
             pass
@@ -84,7 +85,7 @@ class Broker(Programs):
         self.assertEqual(totals(**limits), [4096, 1024, 2048])
         del limits["CUDA_DEVICE_MEMORY_LIMIT"]
         self.assertEqual(totals(**limits)[:2], [4096, 1024])
-        self.assertGreater(totals(**limits)[2], 15000)  # that one has none
+        self.assertGreater(totals(**limits)[2], 15000)  # this GPU has no limit of its own
         self.assertEqual(totals(**limits, GPUSHARE_SPEC="memory=3GiB"), [3072] * 3)
 
     def totals(self, variables):
@@ -104,7 +105,7 @@ class Broker(Programs):
         self.assertEqual((program("alloc(100)"), program("work(20, 1)")), (0, 20))
         broker.process.send_signal(signal.SIGSTOP)
         self.assertEqual(program("work(100, 1)"), 100)
-        # It goes on as if nothing had been: with the session, and with what it knows.
+        # The process continues its session and keeps its figures.
         broker.process.send_signal(signal.SIGCONT)
         while (error := program("alloc(700)")) == 2:
             pass
@@ -129,7 +130,7 @@ class Broker(Programs):
             assert all(number > 2 and closed_at_exec(number) for number in new), new
             print(*sorted(re.sub(r"\\d+", "", what) for what in new.values()))
         """, command=["env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"]], env={**self.environment, "GPUSHARE_TENANT": "a"})
-        # The connection, what ends the wait for it, and the GPU's doorbell.
+        # The connection, the event that ends waits for it, and the GPU's doorbell.
         self.assertEqual((done.returncode, done.stderr, done.stdout),
                          (0, "", "anon_inode:[eventfd] anon_inode:[eventfd] socket:[]\n"), done)
 
@@ -172,7 +173,7 @@ class Broker(Programs):
                 shell = 'exec "$@" ' + " ".join(f"{fd}>&-" for fd in closed)
                 done = subprocess.run(["sh", "-c", shell, "sh", PYTHON, "-c", code], env={**environment, "CLOSED": closed},
                                       timeout=60)
-                self.assertEqual(done.returncode, 0)  # 10 and a number: that one was open
+                self.assertEqual(done.returncode, 0)  # 10 and a descriptor: that descriptor was open
 
     def test_a_child_that_lives_on_holds_nothing(self):
         self.broker("a:memory=1GiB")

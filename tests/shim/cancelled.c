@@ -21,7 +21,7 @@ static CUcontext context;
 static CUfunction kernel;
 static CUmodule module;
 static const char* call;
-static int returned; /* the call that was to be cancelled came back, so it was made */
+static int returned; /* the call returned before it was cancelled, so it was made */
 static pthread_barrier_t ready;
 
 static void Check(CUresult result, const char* what) {
@@ -91,7 +91,7 @@ static void Make(struct Things* t) {
   Check(cuEventRecord(t->event, t->stream), "cuEventRecord");
 }
 
-/* What the cancelled call was to end is there still: it ends now. */
+/* The object that the cancelled call was to end still exists, and is ended now. */
 static void End(struct Things* t) {
   const int made = returned;
 #define END(name, result) \

@@ -15,7 +15,7 @@ def run(*arguments, **options):
 
 
 def python(code, *options, command=None, **more):
-    """Of `code`, with tests/shim/program.py to import; `command` instead of `gpushare run`."""
+    """Runs the Python program `code`, which may import tests/shim/program.py. `command` replaces `gpushare run`."""
     environment = {**more.pop("env", os.environ), "PYTHONPATH": HERE}
     program = [PYTHON, "-c", textwrap.dedent(code)]
     if command:

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The compute side of a share, in programs that know nothing of it: 400 ms of kernels under a cap take as long as the cap
-says, whichever way they get to the GPU."""
+"""The compute limits of a share, in unmodified programs: 400 ms of kernels under a cap take as long as the cap implies, in whichever
+way the kernels reach the GPU."""
 
 import os
 import unittest
 
 from command import python
 
-# Of the time asked for. A cap lets 5 ms go at once, so the shares below come out higher by up to 1.5 %.
+# Relative to the expected share. A cap lets 5 ms pass at once, so the shares below are up to 1.5 % higher.
 TOLERANCE = 0.02
 
 
 class Capped(unittest.TestCase):
     def share(self, body, *options, **more):
-        """What share of the GPU's time `body`, 400 ms of kernels, got."""
+        """The share of the GPU's time that `body`, 400 ms of kernels, gets."""
         done = python("from program import *\nimport ctypes\ncontext()\nkernel = spin()\n"
                       + body + "\nprint(400 / elapsed(work))", *options, **more)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done)
@@ -30,15 +30,15 @@ class Capped(unittest.TestCase):
             with self.subTest(cap=cap):
                 self.assert_capped(self.LAUNCHES, cap)
 
-    def test_without_a_cap(self):  # so that the others can fail
+    def test_without_a_cap(self):  # to show that the other cases can fail
         self.assertAlmostEqual(self.share(self.LAUNCHES, "--spec", "compute=30%"), 1, delta=0.01)
 
     def test_short_kernels(self):
         self.assert_capped("def work():\n    for _ in range(20000): launch(kernel, 0.02)")
 
     def test_kernels_shorter_than_a_launch_on_several_streams(self):
-        # When the markers are recorded, all streams but the last have long been idle. Bursts, since a program that changes the
-        # stream with each launch is measured less well.
+        # When the markers are recorded, all streams but the last have long been idle. The launches come in bursts,
+        # since a program that changes the stream with each launch is measured less well.
         for streams, burst, ms in ((2, 30, 0.003), (4, 8, 0.002), (16, 30, 0.003)):
             with self.subTest(streams=streams, burst=burst, ms=ms):
                 share = self.share(f"""
@@ -184,7 +184,7 @@ def work():
 
 
 class PastTheLimits(unittest.TestCase):
-    """What programs do, or may do, to get more than their share."""
+    """Things that programs do, or may do, that could give them more than their share."""
 
     def test_a_refused_end_of_a_context_forgives_nothing(self):
         done = python("""
@@ -278,7 +278,7 @@ class NeverHeldForEver(unittest.TestCase):
 
 
 class LimitsByOtherNames(unittest.TestCase):
-    """The same program under each of the variables that are deployed (docs/env.md)."""
+    """The same program under each of the environment variables in use by others (docs/env.md)."""
 
     PROGRAM = """
         from program import *
@@ -309,7 +309,7 @@ class LimitsByOtherNames(unittest.TestCase):
             self.assertEqual(self.run_under(**{name: value})[:2], (memory, 2))
 
     def test_which_one_goes_first(self):
-        # Each beside all that come after it, which allow more.
+        # Each variable together with all those of lower precedence, which allow more.
         names = [("GPUSHARE_SPEC", "memory=2GiB", "memory=16GiB"), ("NVIDIA_GPU_MEMORY_LIMIT", "2048", "16384"),
                  ("CUDA_DEVICE_MEMORY_LIMIT_0", "2g", "16g"), ("CUDA_DEVICE_MEMORY_LIMIT", "2g", "16g"),
                  ("ALIYUN_COM_GPU_MEM_CONTAINER", "2", "16")]
@@ -317,7 +317,8 @@ class LimitsByOtherNames(unittest.TestCase):
             variables = {name: least, **{other: more for other, _, more in names[i + 1:]}}
             with self.subTest(variables=variables):
                 self.assertEqual(self.run_under(**variables)[:2], (2048, 2))
-        # One of another GPU says nothing of this one; what MPS pins holds whoever goes first.
+        # A variable for another GPU has no effect on this one. A limit pinned by MPS holds whichever variable takes
+        # precedence.
         self.assertEqual(self.run_under(CUDA_DEVICE_MEMORY_LIMIT_1="1g", CUDA_DEVICE_MEMORY_LIMIT="2g")[0], 2048)
         memory, allocated, _ = self.run_under(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2G", NVIDIA_GPU_MEMORY_LIMIT="16384")
         self.assertEqual((memory, allocated), (2048, 2))
@@ -336,7 +337,7 @@ class LimitsByOtherNames(unittest.TestCase):
                 self.assertAlmostEqual(self.run_under(**variables)[2], share, delta=TOLERANCE * share)
 
     def test_what_mps_pins(self):
-        # No more than that is had, with a limit of another's beside it and without one.
+        # This is the most that the program gets, with or without a limit by another variable.
         for variables, share in ({}, 1), ({"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_SM_LIMIT": "25"}, 0.25):
             memory, allocated, got = self.run_under(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2G", **variables)
             self.assertEqual((memory, allocated), (1024 if variables else 2048, 2))
@@ -367,13 +368,13 @@ class LimitsByOtherNames(unittest.TestCase):
             self.assertEqual(done.stderr, "")
             return done.stdout.strip()
         self.assertEqual(told(), "(0, 2048) 2048 2048 2048 (0, 2048) [0, 2, 0]")
-        # Beside what the share says of other things, too; one of more cannot be had, and is not shown as if it could.
+        # Also beside other keys of the share. A larger limit cannot be met, and is not shown as if it could.
         self.assertEqual(told(GPUSHARE_SPEC="cap=50%"), "(0, 2048) 2048 2048 2048 (0, 2048) [0, 2, 0]")
         self.assertEqual(told(GPUSHARE_SPEC="memory=8GiB"), "(0, 2048) 0 2048 2048 (0, 2048) [2, 2, 2]")
         self.assertEqual(told(GPUSHARE_SPEC="memory=1GiB"), "(0, 1024) 1024 1024 1024 (0, 1024) [2, 0, 2]")
 
     def test_priority(self):
-        # Alone a program is as fast by any; the doctor says which it has, and a broker's programs show it.
+        # Alone, a program is equally fast with each priority. The doctor reports the priority, and a broker lists it.
         for priority in "0", "1":
             memory, allocated, share = self.run_under(CUDA_TASK_PRIORITY=priority, CUDA_DEVICE_MEMORY_LIMIT="2g")
             self.assertEqual((memory, allocated), (2048, 2))

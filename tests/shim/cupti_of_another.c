@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUPTI is in these tests: it tells of the kernels that stand in the file CUPTI_OF_ANOTHER, in the order in which they
-// stand there, CUPTI_AT_ONCE with each flush (without it, all), and of two buffers the second first. A line is
+// Stands in for CUPTI: reports the kernels that are listed in the file CUPTI_OF_ANOTHER, in that order, CUPTI_AT_ONCE with each
+// flush (all of them, if unset). Of two buffers it delivers the second one first. A line of the file is
 //
 //   NAME BLOCKS THREADS SHARED START END
 //
-// CUPTI_REFUSES makes it one that somebody else has.
+// With CUPTI_REFUSES it behaves as if another client used CUPTI already.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct __attribute__((packed, aligned(8))) kernel {
   uint32_t correlation;
   int64_t grid_id;
   const char* name;
-  char newer[96];  // what the record has beyond that
+  char newer[96];  // fields of newer versions
 };
 
 typedef void (*give)(uint8_t**, size_t*, size_t*);
@@ -73,7 +73,7 @@ static int read_one(struct kernel* into) {
   static int used;
   unsigned long start, end;
   memset(into, 0, sizeof *into);
-  into->kind = used % 7 == 3 ? 1 : 10;  // now and then one of a copy
+  into->kind = used % 7 == 3 ? 1 : 10;  // now and then a record of a copy
   if (into->kind == 1) {
     ++used;
     return 1;

@@ -81,12 +81,12 @@ static void* UseInThread(void* unused) {
   return unused;
 }
 
-/* Others are in the midst of their calls when one ends the process. */
+/* Keeps a thread inside calls while another thread ends the process. */
 static void* UseForEver(void* unused) {
   for (;;) Use();
   return unused;
 }
-/* Cancelled at some moment: in the first call of all, in the midst of one, held by a cap. */
+/* The thread is cancelled at some moment: in the first call of all, inside a later one, or while a cap holds it. */
 static void* UseUntilCancelled(void* unused) {
   if (driver == NULL) Begin();
   for (;;) {
@@ -114,10 +114,10 @@ static void* EndTheProcess(void* unused) {
   return unused;
 }
 
-/* The main thread has left: this is the last one of the program, and what it does last is done by exit(). */
+/* The main thread has left: this is the program's last thread, so its return calls exit(). */
 static void* UseAfterMain(void* unused) {
   usleep(50000);
-  if (driver == NULL) Begin(); /* it is the first to call it */
+  if (driver == NULL) Begin(); /* this thread makes the first call */
   Use();
   atexit(SayLast);
   return unused;
@@ -161,7 +161,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < THREADS; ++i) pthread_join(threads[i], NULL);
   if (strcmp(way, "atexit") == 0) atexit(AtTheEnd);
   if (strcmp(way, "dlclose") == 0) {
-    /* What was held stays held, and the limit is what it was. */
+    /* Allocated memory stays charged, and the limit is unchanged. */
     if (dlclose(driver) != 0 || (driver = dlopen("libcuda.so.1", RTLD_NOW)) == NULL) return 1;
     Use();
     CUdeviceptr more;
@@ -175,12 +175,12 @@ int main(int argc, char** argv) {
   }
   if (strcmp(way, "quick_exit") == 0) quick_exit(STATUS);
   if (strcmp(way, "last_thread") == 0) {
-    /* What outlives it is the process. */
+    /* The process outlives its main thread. */
     pthread_create(&threads[0], NULL, UseAfterMain, NULL);
     pthread_exit(NULL);
   }
   if (strcmp(way, "last_thread_of_a_callback") == 0) {
-    /* It has the name of the thread that made it. */
+    /* The new thread inherits the name of the driver's thread that creates it. */
     CALL(cuLaunchHostFunc, (CUstream, void (*)(void*), void*), NULL, StartTheLast, NULL);
     CALL(cuStreamSynchronize, (CUstream), NULL);
     pthread_exit(NULL);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in for a library exports every entry point of its list, and beside them only what is named.
+"""An object that stands in for a library exports every entry point of its list, and besides these only the given names.
 
     exports_test.py OBJECT LIST [NAME...]
 """

@@ -3,8 +3,8 @@
 //
 //   first_call PLUGIN driver|nvml
 //
-// The loader's lock is the constructor's thread's. The other one's call has begun by the time at which the constructor
-// makes its own, and has come to where it waits for something.
+// The thread of the constructor holds the lock of the loader. The other thread has begun its call before the
+// constructor makes its own, and has come to where it waits.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Of this program, for the plugin.
+// Exported for the plugin.
 __attribute__((visibility("default"))) void first_call_in_constructor(void);
 
 static int (*call)(unsigned);
@@ -41,7 +41,7 @@ static int Sleeps(int thread) {
 
 void first_call_in_constructor(void) {
   atomic_store(&in_constructor, 1);
-  // Seen asleep ten times, it is not on its way.
+  // A thread that was seen asleep ten times is blocked.
   for (int seen = 0; seen < 10 && atomic_load(&answer_of_other) < 0;) {
     seen = atomic_load(&caller) != 0 && Sleeps(atomic_load(&caller)) ? seen + 1 : 0;
     sched_yield();

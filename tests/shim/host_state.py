@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a preloaded library must leave as it is in a program, and what of it is new. For the programs under test."""
+"""For programs under test: the process state that a preloaded library must not change, and the descriptors that it adds."""
 
 import locale
 import os
@@ -17,18 +17,18 @@ def state():
 def blocked():
     with open("/proc/self/status") as status:
         fields = dict(line.split(":") for line in status)
-    # 32 and 33 are the C library's own, from the first thread on.
+    # Signals 32 and 33 belong to the C library, from the first thread on.
     return {key: int(fields[key], 16) & ~(3 << 31) for key in ("SigIgn", "SigCgt", "SigBlk")}
 
 
 def descriptors():
-    """What is open, by number."""
+    """The open descriptors, by number."""
     there = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             there[int(name)] = os.readlink("/proc/self/fd/" + name)
         except OSError:
-            pass  # the one that listed them
+            pass  # the descriptor that listed the others
     return there
 
 

@@ -40,7 +40,7 @@ static void Inject(void) {
   if (strcmp(how, "table") == 0 && cuGetExportTable(&table, &id) == CUDA_SUCCESS) exit(3);
 }
 
-/* In the place of the C library's, for all objects of the process. */
+/* Replaces the C library's getenv() for all objects of the process. */
 __attribute__((visibility("default"))) char* getenv(const char* name) {
   const size_t length = strlen(name);
   if (how != NULL && !injected && strcmp(name, "GPUSHARE_OVER_QUOTA") == 0) {
@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   how = argv[1];
   if (strcmp(how, "refused") == 0) {
-    /* What it gets without a share is the hook once it has one. */
+    /* A function that was looked up without a share acts as the hook once there is one. */
     setenv("GPUSHARE_SPEC", "memory=nonsense", 1);
     CUcontext context;
     const void* table = NULL;
@@ -79,10 +79,10 @@ int main(int argc, char** argv) {
   size_t available, total;
   Check(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
   Check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-  /* The first brings in what there is for the GPU, which has contexts of its own. */
+  /* The first call starts the engine for the GPU, which uses its own contexts. */
   for (int i = 0; i < 2; ++i) Check(cuMemGetInfo(&available, &total), "cuMemGetInfo");
   if (total != (size_t)1 << 30) return 6;
-  if (strcmp(how, "past") == 0) { /* the hooks, to the second GPU */
+  if (strcmp(how, "past") == 0) { /* bypasses the hooks to switch to the second GPU */
     CUresult (*const set_past)(CUcontext) =
         (CUresult(*)(CUcontext))(uintptr_t)dlsym(simulated, "cuCtxSetCurrent");
     CUcontext other;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An NVML that is not the simulated one: of a machine whose devices stand in another order than the driver's, with other
- * tenants' processes on them. NVML_UUIDS are its devices' names; NVML_NAMESPACE=other: it does not know this process's id,
- * as in a container. NVML_INSTANCES: its devices are instances of one GPU, which have no index. */
+/* An NVML other than the simulated one, of a machine with a different order of devices than the driver's, and with other tenants'
+ * processes on them. NVML_UUIDS has the devices' names. With NVML_NAMESPACE=other it does not list this process's id, as in a
+ * container. With NVML_INSTANCES its devices are instances of one GPU, which have no index. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ NVML int nvmlDeviceGetTemperature(const Device* device, int sensor, unsigned* de
   return *degrees = 50 + device->index, kSuccess;
 }
 
-/* Which NVIDIA's asks the driver for, too. */
+/* NVIDIA's NVML asks the driver for the version too. */
 NVML int nvmlSystemGetCudaDriverVersion_v2(int* version);
 NVML int nvmlSystemGetCudaDriverVersion_v2(int* version) {
   int (*ask)(int*);
@@ -112,7 +112,7 @@ NVML int nvmlDeviceGetUtilizationRates(const Device* device, Utilization* rates)
   return kSuccess;
 }
 
-/* Of the processes on a device: two others', and ours between them. */
+/* The processes on a device: two other ones, and this one between them. */
 static int IdsOf(uint32_t ids[3]) {
   const char* const space = getenv("NVML_NAMESPACE");
   int count = 0;
@@ -157,7 +157,7 @@ LIST_PROCESSES(nvmlDeviceGetComputeRunningProcesses, ProcessV1, list[i].used_mem
 LIST_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, ProcessV2, list[i].used_memory = 1 << 30)
 LIST_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, ProcessV2, list[i].used_memory = 1 << 30)
 LIST_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, ProcessV2, list[i].used_memory = 1 << 30)
-/* These are no functions of NVML. */
+/* Helpers that are not functions of NVML. */
 LIST_PROCESSES(TheSamples, ProcessSample, list[i].sm = 10 * (i + 1))
 
 NVML int nvmlDeviceGetProcessUtilization(const Device* device, ProcessSample* list, unsigned* count,

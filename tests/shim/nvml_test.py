@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an unmodified program under gpushare sees through NVML, by NVIDIA's own Python binding of it."""
+"""What an unmodified program under gpushare sees through NVML, using NVIDIA's Python binding."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ import unittest
 from command import COMMAND, HERE, PYTHON
 
 PRELOAD, NVML, AUDIT = (os.environ["GPUSHARE_" + name] for name in ("PRELOAD", "PRELOAD_NVML", "AUDIT"))
-# Ways for a program that opens NVML by its name, as the binding does.
+# How a program that opens NVML by its name, like the binding, can be run.
 WAYS = {"run": {}, "run --audit": {}, "both preloaded": {"LD_PRELOAD": PRELOAD + ":" + NVML},
         "the driver's alone": {"LD_PRELOAD": PRELOAD}, "audit": {"LD_AUDIT": AUDIT}}
 
@@ -311,7 +311,7 @@ class Utilization(Nvml):
 
 
 class OtherMachine(Nvml):
-    """Over an NVML that knows more than this process and counts the devices in another order."""
+    """With an NVML that lists other processes too and numbers the devices in another order."""
 
     @classmethod
     def setUpClass(cls):
@@ -337,7 +337,7 @@ class OtherMachine(Nvml):
             print(memory(), memory(other), processes(), processes(other))
         """
         self.other(code, "[2048, 0] [1024, 100]", "[2048, 50] [1024, 100] [(True, 50)] [(True, 100)]", **limits)
-        # The same before the driver is asked, where the environment names the devices.
+        # The same before the driver has been initialized, if the environment names the devices.
         self.other("print(memory(), memory(nvml.nvmlDeviceGetHandleByIndex(1)))", "[2048, 0] [1024, 0]",
                    CUDA_VISIBLE_DEVICES=",".join(self.uuids), **limits)
         self.other("print(memory(), memory(nvml.nvmlDeviceGetHandleByIndex(1)))", "[1024, 0] [2048, 0]", **limits)

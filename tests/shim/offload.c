@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
 #pragma omp target teams distribute parallel for
     for (int i = 0; i < n; ++i) y[i] += 2 * x[i];
   }
-  /* Copied there and back. On the simulated GPU kernels change nothing. */
+  /* Copied to the device and back. Kernels on the simulated GPU do not change memory. */
   printf("%g\n", (double)y[n - 1]);
   free(x);
   free(y);

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an unmodified program meets at its quota: the refusal, or a wait that GPUSHARE_OVER_QUOTA allows it. On the GPU's
-virtual clock, so that nobody really waits."""
+"""What happens to an unmodified program at its quota: a refusal, or a wait if GPUSHARE_OVER_QUOTA allows it. The tests use the GPU's
+virtual clock, so no real time passes."""
 
 import os
 import unittest
 
 from command import python
 
-# A program whose thread is one of the simulation's, and that asks it for the time.
+# Registers its thread with the simulation, and asks the simulation for the time.
 CLOCKED = """
 from program import *
 import ctypes
@@ -17,8 +17,8 @@ sim = simulated()
 sim.gpushare_sim_now.restype = ctypes.c_uint64
 sim.gpushare_sim_thread_enter(b"program")
 """
-# Something of the quota is given back behind 5 ms of kernels; the same is asked for before these are over. Streams are not
-# made to wait for each other's memory.
+# Memory is freed on a stream behind 5 ms of kernels, and the same amount is requested before these have ended.
+# Streams do not wait for each other's memory.
 APART = """
 ok(d.cuMemPoolSetAttribute(ok(d.cuDeviceGetMemPool(0)),
                            d.CUmemPool_attribute.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0))
@@ -32,7 +32,8 @@ ok(d.cuMemFreeAsync(memory, stream))
 began = sim.gpushare_sim_now()
 print(int(d.{take}(600 << 20{more})[0]), (sim.gpushare_sim_now() - began) // 1000000)
 """
-# Who waits came after the free: 2.5 ms of a kernel are left then, and whoever looked each millisecond would find out half a one late.
+# The request comes after the free, when 2.5 ms of a kernel are left. Polling every millisecond would be half a
+# millisecond late.
 FREED_BEFORE = CLOCKED + """
 kernel, stream = spin(), ok(d.cuStreamCreate(1))
 {apart}
@@ -45,7 +46,7 @@ ok(d.cuMemFreeAsync(memory, stream))
 answer = int(d.{take}(600 << 20)[0]) if "{take}" != "cuMemAllocAsync" else int(d.cuMemAllocAsync(600 << 20, ok(d.cuStreamCreate(1)))[0])
 print(answer, (sim.gpushare_sim_now() - began) // 1000)
 """
-# The streams of a program are, unless it does not want that.
+# By default the streams of a program do wait for each other's memory.
 FOLLOWED = CLOCKED + """
 kernel, one, other = spin(), ok(d.cuStreamCreate(1)), ok(d.cuStreamCreate(1))
 memory = ok(d.cuMemAllocAsync(600 << 20, one))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs under test have in common: a GPU, a kernel that takes as long as it is told, and its clock."""
+"""Shared by the programs under test: a GPU, a kernel with a given run time, and the GPU's clock."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ PTX = b""".version 7.5
 //gpushare.sim cost=param:0 blocks_per_sm=1
 .visible .entry spin(.param .u64 ns) { ret; }
 """
-EVERYWHERE = 132  # blocks that fill the GPU
+EVERYWHERE = 132  # the number of blocks that fill the GPU
 
 
 def parameters(ms):
@@ -33,17 +33,17 @@ def context(device=0):
 
 
 def spin():
-    """The kernel, in the current context."""
+    """Loads the kernel in the current context."""
     return ok(d.cuModuleGetFunction(ok(d.cuModuleLoadData(PTX)), b"spin"))
 
 
 def simulated():
-    """The simulated driver itself, past what stands in for it (gpushare/testing/sim.h)."""
+    """The simulated driver itself, without the preloaded library (gpushare/testing/sim.h)."""
     return ctypes.CDLL(os.environ["GPUSHARE_SIMULATED"])
 
 
 def launches():
-    """How many kernels the simulated driver was given."""
+    """The number of kernels that reached the simulated driver."""
     calls = simulated().gpushare_sim_calls
     calls.restype = ctypes.c_uint64
     return sum(calls(name) for name in (b"cuLaunchKernel", b"cuLaunchKernelEx"))
@@ -54,7 +54,7 @@ def launch(kernel, ms, stream=0):
 
 
 def elapsed(body, stream=0):
-    """Milliseconds of device time from before what `body` puts on the GPU until all of it is over."""
+    """Milliseconds of device time from the begin of `body` until all its work on the GPU is over."""
     begin, end = ok(d.cuEventCreate(0)), ok(d.cuEventCreate(0))
     ok(d.cuEventRecord(begin, stream))
     body()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that others wrote, as they are installed from Debian and PyPI, under `gpushare run`. What the simulated GPU saw
-of one that cannot be asked is told by a witness (witness.c)."""
+"""Third-party programs, as installed from Debian and PyPI, under `gpushare run`. For a program that cannot be queried, a witness
+(witness.c) reports what the simulated GPU saw of it."""
 
 import glob
 import json
@@ -15,12 +15,12 @@ from command import COMMAND, PYTHON, python
 
 WITNESS = os.environ["GPUSHARE_WITNESS"]
 BEGIN = 1_000_000_000  # of the simulated clock
-# A cap lets 5 ms go at once, and the first launches are before anybody knows what they cost.
+# A cap lets 5 ms pass at once, and the first launches come before their cost is known.
 TOLERANCE = 0.03
 
 
 def loads(library):
-    """Whether NVIDIA's `library` is there, from PyPI or a toolkit."""
+    """Whether NVIDIA's `library` is installed, from PyPI or a toolkit."""
     code = f"from cuda.pathfinder import load_nvidia_dynamic_lib as load; load({library!r})"
     return subprocess.run([PYTHON, "-c", code], capture_output=True, timeout=60).returncode == 0
 
@@ -30,7 +30,7 @@ def installed(module):
 
 
 class Seen:
-    """A program's end, and what the GPU saw of it."""
+    """The result of a program, and what the GPU saw of it."""
 
     def __init__(self, done, account):
         self.status, self.out, self.err = done.returncode, done.stdout, done.stderr
@@ -44,7 +44,7 @@ class Seen:
 
 
 def seen(*arguments, simulated="memory=16GiB", **more):
-    """`arguments` under `gpushare run`, with the witness."""
+    """Runs `arguments` under `gpushare run`, with the witness."""
     with tempfile.NamedTemporaryFile("r") as account:
         done = subprocess.run(
             [COMMAND, "run", "--gpu", "sim", *arguments], capture_output=True, text=True, timeout=100,
@@ -71,10 +71,10 @@ class Ffmpeg(unittest.TestCase):
         self.assertRegex(there.stdout, "^MD5=[0-9a-f]{32}\n$")
         back = seen("--memory", "64MiB", "--", *self.command(10, *self.COPIES))
         self.assertEqual((back.status, back.out, back.err), (0, there.stdout, ""), back)
-        self.assertGreater(back.elapsed, 0, back)  # the GPU was used
+        self.assertGreater(back.elapsed, 0, back)  # the program used the GPU
 
     def test_over_the_quota_is_its_own_error(self):
-        # A frame is 1.3 MiB, and two are alive at a time.
+        # A frame takes 1.3 MiB, and two are alive at a time.
         done = seen("--memory", "2MiB", "--", *self.command(10, *self.COPIES))
         self.assertNotEqual(done.status, 0, done)
         self.assertIn("cuMemAlloc(&data, size) failed -> CUDA_ERROR_OUT_OF_MEMORY", done.err)
@@ -82,9 +82,10 @@ class Ffmpeg(unittest.TestCase):
 
     def test_a_cap_holds_its_kernels(self):
         for options, least, most in ((("--cap", "25%"), 0.25, 0.25), (("--cap", "50%"), 0.5, 0.5),
-                                     (("--compute", "25%"), 0.9, 1)):  # the last, so that the others can fail
+                                     (("--compute", "25%"), 0.9, 1)):  # without a cap, to show that the other cases can fail
             with self.subTest(options):
-                # On one SM that has room for one block a frame's three planes take 3.5 ms, and its copies next to nothing.
+                # On one SM with room for one block, a frame's three planes take 3.5 ms, and its copies next to
+                # nothing.
                 done = seen(*options, "--", *self.command(100, *self.OVERLAY, source="color", size="640x360", inputs=2),
                             simulated="memory=16GiB,sms=1,max_threads_per_sm=512")
                 self.assertEqual((done.status, done.launches), (0, 300), done)
@@ -102,11 +103,11 @@ class Ffmpeg(unittest.TestCase):
         frames = 50
         done = seen("--spec", "h2d=1GB/s", "--", *self.command(frames, *self.COPIES, source="color"))
         self.assertEqual(done.status, 0, done)
-        self.assertAlmostEqual(frames * 1280 * 720 * 1.5 / done.elapsed, 1, delta=TOLERANCE, msg=done)  # bytes a ns
+        self.assertAlmostEqual(frames * 1280 * 720 * 1.5 / done.elapsed, 1, delta=TOLERANCE, msg=done)  # bytes per ns
 
 
 class Offload(unittest.TestCase):
-    """OpenMP's target regions by LLVM: clang with libomptarget, and what of NVIDIA's it compiles and links them with."""
+    """OpenMP target regions with LLVM: clang, libomptarget, and the NVIDIA tools that they need to compile and link."""
 
     HERE = os.path.dirname(os.path.abspath(__file__))
     CLANG = shutil.which("clang")
@@ -118,20 +119,20 @@ class Offload(unittest.TestCase):
     def setUpClass(cls):
         needed = "bin/ptxas", "bin/nvlink", "nvvm/libdevice"
         cuda = next((path for path in cls.CUDA if all(os.path.exists(os.path.join(path, file)) for file in needed)), None)
-        # Not every LLVM is built with what runs on NVIDIA's: Debian's 14 is, and its 19 is not.
+        # Some LLVM builds lack the run-time library for NVIDIA GPUs: Debian's 14 has it, and its 19 does not.
         if not glob.glob(cls.LLVM + "/lib/libomptarget*nvptx-sm_80.bc") or cuda is None:
             raise unittest.SkipTest("LLVM's libomptarget, or NVIDIA's ptxas and nvlink, are not installed; "
                                     "`scripts/setup --programs` does")
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.program = folder.name + "/offload"
-        # For the simulated GPU below. (What clang says of a CUDA that is newer than it is no matter.)
+        # Compiles for the simulated GPU below. Clang's warning about a newer CUDA does not matter.
         subprocess.run([cls.CLANG, "-O2", "-fopenmp", "-fopenmp-targets=nvptx64-nvidia-cuda", "-Xopenmp-target", "-march=sm_80",
                         f"--cuda-path={cuda}", "-Wno-unknown-cuda-version", f"-Wl,-rpath,{cls.LLVM}/lib", "-o", cls.program,
                         cls.HERE + "/offload.c"], check=True, timeout=100)
 
     def seen(self, *options, rounds, elements):
-        # One SM, and copies that take no time: a kernel of a million elements takes 2.4 ms.
+        # One SM, and copies that take no time: a kernel over a million elements takes 2.4 ms.
         return seen(*options, "--", self.program, str(rounds), str(elements), OMP_TARGET_OFFLOAD="MANDATORY",
                     simulated="memory=16GiB,compute_capability=8.0,sms=1,h2d=1000GB/s,d2h=1000GB/s")
 
@@ -144,7 +145,7 @@ class Offload(unittest.TestCase):
                 self.assertLess(done.share, most * (1 + TOLERANCE), done)
 
     def test_over_the_quota_is_its_own_error(self):
-        # Two arrays of 4 MB, and what its run-time library takes for itself.
+        # Two arrays of 4 MB, and the memory of its run-time library.
         done = self.seen("--memory", "6MiB", rounds=1, elements=1_000_000)
         self.assertNotEqual(done.status, 0, done)
         self.assertIn("CUDA error: out of memory", done.err)
@@ -152,10 +153,10 @@ class Offload(unittest.TestCase):
 
 
 class Compiled(unittest.TestCase):
-    """Kernels that the program compiles while it runs."""
+    """Programs that compile their kernels at run time."""
 
     def share(self, code, launches, *options):
-        """Of the GPU's time, by 400 ms of kernels."""
+        """The share of the GPU's time, measured with 400 ms of kernels."""
         done = python(code, *options)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done)
         got, launched = done.stdout.split()
@@ -165,7 +166,7 @@ class Compiled(unittest.TestCase):
     def assert_capped(self, code, launches, caps=(0.25, 0.5)):
         for cap in caps:
             self.assertAlmostEqual(self.share(code, launches, "--spec", f"cap={cap:.0%}"), cap, delta=TOLERANCE * cap)
-        self.assertGreater(self.share(code, launches, "--compute", "25%"), 0.95)  # so that the others can fail
+        self.assertGreater(self.share(code, launches, "--compute", "25%"), 0.95)  # to show that the other cases can fail
 
 
 @unittest.skipUnless(loads("nvrtc"), "NVRTC is not installed; scripts/setup does")
@@ -192,7 +193,7 @@ memory = ok(d.cuMemAlloc(64 << 20))
 """
 
     def test_kernels_are_limited(self):
-        # Without a word on what it costs, a wave of a kernel takes 5 us.
+        # Without a declared cost, a wave of a kernel takes 5 us.
         self.assert_capped(self.COMPILE + """
 given = (int(memory), 16 << 20), (ctypes.c_uint64, ctypes.c_uint32)
 def work():
@@ -208,7 +209,7 @@ print(400 / elapsed(work), launches())
 @unittest.skipUnless(installed("numba_cuda") and loads("nvvm") and loads("nvrtc"),
                      "numba-cuda, NVVM or NVRTC is not installed; scripts/setup does")
 class Numba(Compiled):
-    """Numba's compiler, arrays, streams and events, with its own loader and with what it compiled to PTX."""
+    """Numba's compiler, arrays, streams and events, with its own loader and with PTX that it compiled."""
 
     COMPILE = """
 from program import *
@@ -240,7 +241,7 @@ print(400 / begin.elapsed_time(end), launches())
 """, 400, caps=(0.25,))
 
 
-    # As people write it: what is loaded is a library, from a cubin that nvJitLink made, and what is launched its kernel.
+    # Written as people write it: a library is loaded, from a cubin that nvJitLink made, and its kernel is launched.
     OWN = """
 import math
 import numpy
@@ -284,7 +285,7 @@ except Exception as error:
 
 @unittest.skipUnless(installed("cuda.core") and loads("nvrtc"), "cuda.core or NVRTC is not installed; scripts/setup does")
 class CudaCore(Compiled):
-    """What its Program compiles to a cubin is loaded as a library, and its kernel launched by its own handle."""
+    """Its Program class compiles to a cubin, loads that as a library, and launches the kernel by its own handle."""
 
     def test_kernels_are_limited(self):
         self.assert_capped("""

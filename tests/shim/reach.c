@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that gets at the driver, or NVML (REACH_NVML), in one of the ways that programs have, and says by its exit
- * status whether the limit of its share was met there: reach WAY FOLDER, where the library lies in FOLDER/sim. */
+/* A program that reaches the driver, or NVML (REACH_NVML), in one of the ways that programs use, and reports whether the limit of its
+ * share applies there: reach WAY FOLDER, where FOLDER/sim contains the library. */
 #define _GNU_SOURCE
 #include "tests/shim/reach.h"
 
@@ -100,7 +100,7 @@ static int Run(const char* way) {
   if (strcmp(way, "deepbind_plugin_absolute") == 0) {
     return ByPlugin(loose_plugin_path, RTLD_DEEPBIND, "RunOpened", library_path);
   }
-  /* The plugin's constructor has tried already. */
+  /* The plugin's constructor has already tried. */
   if (strcmp(way, "constructor") == 0) return ByPlugin(loose_plugin_path, 0, "OfConstructor", "");
   if (strcmp(way, "fork") == 0 || strcmp(way, "vfork_exec") == 0) {
     int status = 0;

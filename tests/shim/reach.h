@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks for more memory than the quota, through entry points that a program found in its own way; with REACH_NVML asks
- * NVML how much there is. */
+/* Allocates more memory than the quota, through entry points that a program has found in one of several ways. With REACH_NVML it
+ * queries NVML for the amount of memory instead. */
 #ifndef GPUSHARE_TESTS_SHIM_REACH_H_
 #define GPUSHARE_TESTS_SHIM_REACH_H_
 
@@ -23,7 +23,7 @@ typedef struct Driver {
   CUresult (*free)(CUdeviceptr);
 } Driver;
 
-/* The quota of these tests is 1 GiB, of a GPU with many. */
+/* The quota of these tests is 1 GiB of a much larger GPU. */
 static int Try(const Driver* driver) {
   CUdevice device;
   CUcontext context;
@@ -38,11 +38,11 @@ static int Try(const Driver* driver) {
   result = driver->alloc(&too_much, (size_t)600 << 20);
   if (result == CUDA_SUCCESS) return kNotLimited;
   if (result != CUDA_ERROR_OUT_OF_MEMORY || driver->free(fits) != CUDA_SUCCESS) return kFailed;
-  /* What was freed is there again. */
+  /* Freed memory can be allocated again. */
   return driver->alloc(&fits, (size_t)600 << 20) == CUDA_SUCCESS ? kLimited : kFailed;
 }
 
-/* The entry points by dlsym() on `handle`. */
+/* Looks up the entry points by dlsym() on `handle`. */
 #define GPUSHARE_REACH_BY_DLSYM(driver, handle)                               \
   do {                                                                        \
     *(void**)&(driver)->init = dlsym((handle), "cuInit");                     \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Somebody else's preloaded library: looks at allocations and goes on to the next definition. */
+/* Another preloaded library: it looks at allocations and calls the next definition. */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Built twice: linked against the driver, or NVML, and not (REACH_LOOSE). */
+/* Built twice for the driver and twice for NVML: linked with the library, and not linked with it (REACH_LOOSE). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`gpushare bench record`: programs on the simulated GPU, whose kernels take as long as is known, and what is recorded of them."""
+"""`gpushare bench record`: the traces of programs on the simulated GPU, with kernels of known length."""
 
 import gzip
 import os
@@ -16,10 +16,10 @@ import unittest
 from command import COMMAND, HERE, PYTHON
 
 HEADER = "kernel,bound,sms,duration_ns"
-# Events give floats of milliseconds: 24 bits of a duration.
+# Events return milliseconds as floats, so a duration has 24 bits.
 STEP = 1e-7
 
-# Plays a trace by what is a kernel of that name in PTX, as wide and as long.
+# Plays a trace: for each row it launches a PTX kernel of the same name, width and duration.
 PLAYER = """
 import ctypes, sys
 from program import *
@@ -45,7 +45,7 @@ class Record(unittest.TestCase):
         self.out = self.folder / "trace.csv"
 
     def record(self, *command, options=(), status=0, simulated="memory=16GiB", **more):
-        """What the command said; the trace is in self.out."""
+        """Runs the command and returns its messages; the trace is in self.out."""
         done = subprocess.run([COMMAND, "bench", "record", "--gpu", "sim", "--out", self.out, *options, "--", *command],
                               capture_output=True, text=True, timeout=100,
                               env={**os.environ, "PYTHONPATH": HERE, "GPUSHARE_SIM": simulated, **more})
@@ -73,7 +73,7 @@ class Record(unittest.TestCase):
 
 class Traces(Record):
     def trace(self, seed=1):
-        # Of all lengths and widths, from a part of the device to several waves.
+        # Of many lengths and widths, from a part of the device to several waves.
         rows = [(f"kernel_{i % 7}", 1 + i * 37 % 300, 1_000 + (i * i * i * 7919 + seed) % 3_000_000) for i in range(300)]
         path = self.folder / "played.csv"
         path.write_text(HEADER + "\n" + "".join(f"{name},unknown,{sms},{ns}\n" for name, sms, ns in rows))
@@ -185,7 +185,7 @@ class Launches(Record):
         self.assert_same(self.rows(), [("spin", 132, 50_000)] * 100)
 
     def test_threads(self):
-        """Of what others do meanwhile the host may be slow, and says of how many kernels."""
+        """The host may be slow while others work. The command then says how many kernels are affected."""
         said = self.python("""
             import threading
             shared, kernel = context(), spin()
@@ -239,7 +239,7 @@ class Launches(Record):
         self.assert_same(self.rows(), [("spin", i, i * ns) for i in range(1, 4) for ns in (10_000, 100_000)])
 
     def test_a_kernel_that_waits_for_what_comes_later(self):
-        """Nobody who waits for it would ever let that come."""
+        """If the recording waited for a kernel here, the kernel would never end."""
         said = self.python("""
             context()
             kernel, held, free = spin(), ok(d.cuStreamCreate(1)), ok(d.cuStreamCreate(1))
@@ -288,7 +288,7 @@ class Launches(Record):
 
 
 class Cupti(Record):
-    """What becomes of what CUPTI says: NVIDIA's own knows no simulated GPU."""
+    """Records by CUPTI, with a stand-in, since NVIDIA's does not support the simulated GPU."""
 
     PLAY = """
         context()
@@ -307,7 +307,7 @@ class Cupti(Record):
         return said
 
     def test_each_kernel_as_it_is_told(self):
-        for at_once in 64, 1000:  # as they are launched, and all at the end
+        for at_once in 64, 1000:  # delivered as they are launched, and all at the end
             lines = [("spin", i, 64, 0, 1000 * i, 1000 * i + i) for i in range(1, 201)]
             said = self.told(lines, CUPTI_AT_ONCE=str(at_once), options=("--force",))
             self.assertRegex(said, r"200 kernels of .*; measured by CUPTI\n$")
@@ -321,7 +321,7 @@ class Cupti(Record):
         self.assertEqual(said.stdout, "200\n", said)
 
     def test_how_wide_they_are(self):
-        """By the block's size and its shared memory, which it tells; kernels of graphs, and one of which nothing is known."""
+        """The width follows from the block size and shared memory that CUPTI reports; also for kernels of graphs, and an unknown one."""
         said = self.told([("wide", 100, 1024, 0, 10, 20), ("wide", 100, 64, 0, 30, 40), ("wide", 100, 64, 65536, 50, 60),
                           ("wide", 100, 512, 0, 70, 80), ("who", 7, 32, 0, 90, 100)], """
             context()
@@ -379,7 +379,7 @@ class Limits(Record):
         self.assert_same(self.rows(), [("spin", i, 10_000_000) for i in range(11, 31)])
 
     def test_one_iteration(self):
-        """Noise is taken out of it, and what was before the first."""
+        """The result has neither noise nor the kernels before the first iteration."""
         code = """
             context()
             kernel, stream = spin(), ok(d.cuStreamCreate(1))
@@ -413,7 +413,7 @@ class Limits(Record):
         self.assertIn("--stop wants --kernels or --seconds", self.python("", options=("--stop",), status=2))
 
     def test_nvml_tells_of_the_whole_gpu(self):
-        """As without us; where the driver's object is preloaded, NVML's is found by its name too."""
+        """Same as without the recording; if the driver's object is preloaded, NVML's is found by its name too."""
         code = """
             import pynvml as nvml
             nvml.nvmlInit()
@@ -434,7 +434,7 @@ class Limits(Record):
                                   capture_output=True, text=True, timeout=60, env={**environment, "GPUSHARE_SPEC": "memory=1GiB"})
         self.assertEqual((bare.returncode, bare.stderr, len(bare.stdout.splitlines())), (0, "", 6), bare)
         self.assertEqual(recorded.returncode, 0, recorded)
-        # The measurement's own module is there once a kernel was launched, and not before.
+        # CUPTI is loaded once a kernel has been launched, and not earlier.
         self.assertEqual(recorded.stdout, bare.stdout)
 
     def test_nothing_is_limited(self):
@@ -453,7 +453,7 @@ class Ends(Record):
         self.assertEqual(len(self.rows()), 1)
 
     def test_it_ends_where_ends_of_children_are_ignored(self):
-        """As a daemon leaves it that started the command."""
+        """SIGCHLD may be ignored if a daemon started the command."""
         def record(code, simulated, how=signal.SIG_IGN):
             return subprocess.run([COMMAND, "bench", "record", "--gpu", "sim", "--force", "--out", self.out, "--", PYTHON, "-c", code],
                                   capture_output=True, text=True, timeout=60, preexec_fn=lambda: signal.signal(signal.SIGCHLD, how),
@@ -463,7 +463,7 @@ class Ends(Record):
         self.assertIn("the program ended with status 7", done.stderr)
         self.assertEqual(len(self.rows()), 1)
         self.assert_nothing_else_is_left("trace.csv")
-        # A GPU that cannot be opened is none, either.
+        # A GPU that cannot be opened counts as absent, too.
         absent = record("print('there')", "memory=none")
         self.assertEqual((absent.returncode, absent.stdout), (record("", "memory=none", signal.SIG_DFL).returncode, ""), absent)
         self.assertNotEqual(absent.returncode, 0)
@@ -598,7 +598,7 @@ class Wrong(Record):
         self.assert_nothing_else_is_left("trace.csv")
 
     def test_orders_that_are_none(self):
-        """The program runs on, unrecorded."""
+        """The program continues unrecorded."""
         (self.folder / "orders").write_text("what")
         for folder in "/nowhere", self.folder:
             done = subprocess.run([PYTHON, "-c", "from program import *\ncontext()\nok(launch(spin(), 1))\nprint(launches())"],

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`gpushare run`, and what a preloaded program notices of it."""
+"""`gpushare run`, and its effects that a preloaded program can notice."""
 
 import json
 import os
@@ -69,7 +69,7 @@ class Status(unittest.TestCase):
         done = run("--memory", "1GiB", "--", "true", env=disabled)
         self.assertEqual((done.returncode, done.stderr), (2, "gpushare run: GPUSHARE_DISABLE: '1' given, and limits are asked for "
                                                              "(memory=1GiB), which would not hold; unset it, or ask for none\n"))
-        # Nor those that others ask for, nor what a broker gives.
+        # This also holds for limits that other variables ask for, or that a broker gives.
         done = run("--", "true", env={**disabled, "CUDA_DEVICE_MEMORY_LIMIT": "1g"})
         self.assertEqual(done.returncode, 2, done)
         self.assertIn("limits are asked for (memory=1GiB), which would not hold", done.stderr)
@@ -90,7 +90,7 @@ class Status(unittest.TestCase):
 
 
 class Log(unittest.TestCase):
-    """GPUSHARE_LOG: which variable's limits a program got."""
+    """GPUSHARE_LOG: the log says which variables set a program's limits."""
 
     def logged(self, *options, **variables):
         with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +107,7 @@ class Log(unittest.TestCase):
                 (line,) = [json.loads(line) for line in lines]
         self.assertEqual((line["event"], line["gpu"]), ("share", 0))
         if line["memory"] is not None:
-            self.assertEqual(line["memory"], int(done.stdout))  # what the program is told
+            self.assertEqual(line["memory"], int(done.stdout))  # the total that the program sees
         return line["memory"], [(each["key"], each["variable"]) for each in line["limits"]], [
             each["variable"] for each in line["overridden"]]
 
@@ -122,7 +122,7 @@ class Log(unittest.TestCase):
         memory, limits, _ = self.logged(**nvidia, **mps)
         self.assertEqual(limits, [("memory", *nvidia), ("memory_at_most", *mps)])
         self.assertEqual(memory, 512 << 20)
-        # Its own variable goes before them, subject by subject.
+        # GPUSHARE_SPEC takes precedence over them, key by key.
         self.assertEqual(self.logged("--memory", "4GiB", **nvidia, CUDA_DEVICE_SM_LIMIT="30"),
                          (4 << 30, [("spec", "GPUSHARE_SPEC"), ("cap", "CUDA_DEVICE_SM_LIMIT")], [*nvidia]))
 
@@ -160,7 +160,7 @@ class Doctor(unittest.TestCase):
         status, findings = self.ask(GPUSHARE_DISABLE="1")
         self.assertIn(("shim coverage", "0 launches seen of 16 that reached the driver: limits of compute do not hold", False), findings)
         self.assertEqual(status, 1)
-        # A program that would not begin launches nothing; why is said of what keeps it from it.
+        # A program whose driver does not start launches nothing; another line says why.
         _, findings = self.ask(GPUSHARE_SPEC="memory=nonsense")
         self.assertIn(("shim coverage", "not known: cuInit answers 1", True), findings)
 
@@ -212,7 +212,7 @@ class Doctor(unittest.TestCase):
             why = f"{name}: '{value}' given; allowed: {allowed}"
             _, findings = self.ask(**{name: value})
             self.assertIn(("GPU 0", why, False), findings)
-            # Nor is it shown as a limit.
+            # The value is not shown as a limit either.
             self.assertEqual([found for _, found, _ in findings if found.endswith(f"({name})")], [])
             done = run("--", "true", env={**os.environ, name: value})
             self.assertEqual((done.returncode, done.stderr), (2, f"gpushare run: {why}\n"))
@@ -279,7 +279,7 @@ class Host(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "same\n", ""), done)
 
     def test_what_it_starts_and_becomes_has_the_share_anew(self):
-        """posix_spawn and exec, of a process that has initialised the driver."""
+        """posix_spawn and exec by a process that has initialized the driver."""
         done = python("""
             import os, sys
             from program import *
@@ -296,18 +296,18 @@ class Host(unittest.TestCase):
         for way in "return", "thread", "atexit", "destructor", "quick_exit", "dlclose":
             for preload in {"LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_SPEC": "memory=1GiB,cap=60%"}, {}:
                 if not preload and way == "dlclose":
-                    continue  # which asks for the limit
+                    continue  # it asks for the limit
                 with self.subTest(way=way, preload=bool(preload)):
                     done = subprocess.run([os.environ["GPUSHARE_ENDS"], way], capture_output=True, text=True, timeout=60,
                                           check=False, env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=wall", **preload})
                     self.assertEqual((done.returncode, done.stderr), (7, ""), done)
 
     def test_it_ends_with_its_last_thread(self):
-        # Whose main thread has left by pthread_exit(), and which calls the driver until the end.
+        # The main thread has left by pthread_exit(), and the others call the driver until the end.
         for way in "last_thread", "last_thread_first", "last_thread_of_a_callback":
             for run in [], ["--cap", "60%"], ["--cap", "60%", "--audit"], ["--cap", "60%", "--broker", "private"]:
                 if way == "last_thread_of_a_callback" and not run:
-                    continue  # the simulated GPU's thread for host functions keeps it
+                    continue  # without gpushare, the simulated GPU's thread for host functions keeps the process alive
                 for clock in ("wall",) if "private" in run else ("wall", "virtual"):
                     with self.subTest(way=way, run=run, clock=clock):
                         command = [COMMAND, "run", "--gpu", "sim", "--memory", "1GiB", *run, "--"] if run else []
@@ -331,7 +331,8 @@ class Host(unittest.TestCase):
             for run in [], ["--spec", "memory=1GiB"], ["--spec", "memory=1GiB,cap=60%", "--audit"], ["--spec", "memory=1GiB", "--broker", "private"]:
                 with self.subTest(call=call, run=run):
                     command = [COMMAND, "run", "--gpu", "sim", *run, "--"] if run else []
-                    # Where the books cannot undo it, and in a bare program nowhere, the call is made first.
+                    # If the books cannot undo the call it is completed before the cancellation. A bare program never
+                    # does that.
                     made_first = bool(run) and call == "cuArrayDestroy"
                     done = subprocess.run([*command, os.environ["GPUSHARE_CANCELLED"], call, "5", "5" if made_first else "100"],
                                           capture_output=True, text=True, timeout=60,
@@ -393,7 +394,7 @@ class Host(unittest.TestCase):
     def test_says_nothing(self):
         done = subprocess.run([CHILD, "linked", ""], capture_output=True, text=True, timeout=60, env={
             **os.environ, "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_SPEC": "memory=nonsense"})
-        self.assertEqual((done.stdout, done.stderr), ("failed\n", ""), done)  # and nothing ran without its limit
+        self.assertEqual((done.stdout, done.stderr), ("failed\n", ""), done)  # nothing ran without its limit
 
     def test_no_driver(self):
         with tempfile.TemporaryDirectory() as empty:
@@ -413,7 +414,7 @@ class Closed(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, (closed, broker))
         done = subprocess.run(["bash", "-c", '"$0" policies >&-', COMMAND], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
         self.assertEqual((done.returncode, "standard output" in done.stderr), (5, True), done)
-        # The program has them as they were.
+        # The program's descriptors are unchanged.
         program = "import os, sys; sys.exit(sum(1 << fd for fd in range(3) if os.path.exists('/proc/self/fd/%d' % fd)))"
         done = subprocess.run(["bash", "-c", '"$0" run --gpu sim -- "$1" -c "$2" <&-', COMMAND, PYTHON, program], timeout=60, check=False)
         bare = subprocess.run(["bash", "-c", '"$1" -c "$2" <&-', COMMAND, PYTHON, program], timeout=60, check=False)
@@ -440,7 +441,7 @@ class Programs(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout.split()), (0, ["4096"] * 5), done)
 
     def test_the_driver_is_asked_once_for_an_entry_point(self):
-        # Programs ask for hundreds when they begin. What is hooked is told by what the driver answers.
+        # Programs ask for hundreds of entry points when they start. The driver's answer says which hook to return.
         done = python("""
             import ctypes, os
             cuda, simulated = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(os.environ["GPUSHARE_SIMULATED"])
@@ -460,7 +461,8 @@ class Programs(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "0\n"), done)
 
     def test_what_there_is_in_32_bits(self):
-        # As before CUDA 3.2, and as LLVM's OpenMP asks: no more than these can say, and nothing behind them is written.
+        # The 32-bit entry points from before CUDA 3.2, which LLVM's OpenMP asks for: values are capped at 32 bits,
+        # and nothing is written beyond them.
         for memory, told in ("1GiB", 1 << 30), ("8GiB", (1 << 32) - 1):
             done = python("""
                 import ctypes
@@ -597,7 +599,7 @@ class Programs(unittest.TestCase):
         self.assertEqual([line.split()[1:] for line in done.stdout.splitlines()], [["2", "True", "2", "True"]] * 6, done)
 
     def test_a_program_without_a_share_is_told_so_by_the_driver(self):
-        # cuda-python asks for all entry points by cuGetProcAddress before it calls the first.
+        # cuda-python asks for all entry points by cuGetProcAddress before it calls the first one.
         ask = """
             from cuda.bindings import driver as d
             print(int(d.cuInit(0)[0]), int(d.cuMemAlloc(1 << 20)[0]))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded beside a program that nobody can ask: writes, when it ends, what the simulated GPU saw of it into the file
- * WITNESS_FILE, if it used the GPU at all. */
+/* Preloaded into a program that cannot be queried. When the program ends, this writes to the file WITNESS_FILE what the simulated GPU
+ * saw of the program, if it used the GPU at all. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdint.h>
