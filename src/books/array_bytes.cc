@@ -20,7 +20,7 @@ uint64_t Rounded(uint64_t bytes) {
                                        : (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Elements come in square blocks.
+// Some formats store elements in square blocks.
 struct Format {
   uint64_t bytes;
   unsigned log2_side;
@@ -41,7 +41,7 @@ Format FormatOf(unsigned format, unsigned channels) {
     case CU_AD_FORMAT_SIGNED_INT32:
     case CU_AD_FORMAT_FLOAT:
       return {uint64_t{4} * channels, 0};
-    case kNv12:  // a plane of one byte an element, and one of two bytes for four
+    case kNv12:  // one plane with a byte per element, and one with two bytes per four elements
       return {6, 1};
     default:
       break;
@@ -62,8 +62,8 @@ uint64_t Level(uint64_t extent, unsigned level) {
   return std::max<uint64_t>(level < 64 ? extent >> level : 0, 1);
 }
 
-// Of extents that no product of overflows, in elements that are no blocks, the depth shrinking as the rest: what
-// nearly every array is, in a third of the time.
+// A fast path for nearly every array, in a third of the time. It needs extents whose products cannot overflow, a format
+// without blocks, and a depth that shrinks with the level.
 constexpr uint64_t kPlainExtent = uint64_t{1} << 17;
 uint64_t PlainBytes(uint64_t element, const CUDA_ARRAY3D_DESCRIPTOR& d, unsigned levels) {
   uint64_t width = d.Width, height = d.Height, depth = d.Depth;
@@ -97,7 +97,7 @@ uint64_t ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& d, unsigned levels) {
   };
   uint64_t total = 0;
   for (unsigned level = 0; level < std::max(levels, 1u); ++level) {
-    if (level > 0 && (level >= 64 || longest >> level == 0)) break;  // as the driver clamps them
+    if (level > 0 && (level >= 64 || longest >> level == 0)) break;  // the driver clamps the levels
     const uint64_t slices = layers ? std::max<uint64_t>(d.Depth, 1) : Level(d.Depth, level);
     const uint64_t rows = d.Height == 0 ? 1 : blocks(Level(d.Height, level));
     const uint64_t bytes =

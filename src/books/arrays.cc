@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays and mipmapped arrays: handles, in a table of their own.
+// Arrays and mipmapped arrays. They are known by handle, in a table of their own.
 #include "books/array_bytes.h"
 #include "books/books.h"
 
@@ -34,7 +34,7 @@ CUresult Books::GiveArray(uint64_t key, const Call& call) {
   const bool ours = arrays_.Take(key, &allocation);
   SparseArrays::List mapped = sparse_.TakeOf(key);
   const CUresult result = call();
-  // A handle that the driver does not know any more was destroyed by another thread, which found no entry.
+  // If the driver no longer knows the handle, another thread has destroyed it and found no entry.
   const bool ended = result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_HANDLE;
   if (ended) {
     for (const SparseArrays::Region& region : mapped) {
@@ -80,7 +80,7 @@ Answer Books::MipmappedArrayCreate(const Payer& payer, CUmipmappedArray* array,
                    create, driver_.MipmappedArrayDestroy);
 }
 
-// Its memory is external memory's, and its own is none.
+// The array has no memory of its own, only external memory.
 CUresult Books::DestroyMapped(CUmipmappedArray array) {
   const SharedMemory::Mappings mapped = external_.TakeMappings(KeyOfMapped(array), 1);
   const CUresult result =

@@ -52,7 +52,7 @@ uint8_t Books::TagOf(const Payer& payer) {
 }
 
 void Books::Ended(const quota::Allocation& allocation) {
-  if (allocation.kind == quota::Kind::kPool) {  // the pool has it still
+  if (allocation.kind == quota::Kind::kPool) {  // the pool still has the memory
     pools_.Free(allocation.place, allocation.account, allocation.device, allocation.bytes);
     return;
   }
@@ -81,7 +81,7 @@ void Books::Restore(quota::PointerTable& table, uint64_t key, const quota::Alloc
 }
 
 void Books::Settle() {
-  // Programs ask for what is free over and over, and most have no such frees: not even a list is made for none.
+  // Programs query the free memory often, and most have no late frees. So not even an empty list is made.
   if (!late_.empty()) {
     for (const LateFrees::Free& free : late_.TakeFinished()) Ended(free);
   }

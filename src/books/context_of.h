@@ -8,8 +8,8 @@
 
 namespace gpushare::books {
 
-// The context of a stream, current for as long as this lives. An event lives in the context of the stream that it is
-// recorded in, which need not be the current one.
+// Makes a stream's context current during its own lifetime. An event belongs to the context of the stream that it is recorded
+// in, which may not be the current one.
 class ContextOf {
  public:
   ContextOf(const driver::Table& driver, CUstream stream) : driver_(driver) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers for contexts that fit into an entry of the pointer table, so that the end of a context finds
-// what it held.
+// Numbers for contexts that fit into an entry of the pointer table, so that what a context held can be found when it ends.
 #ifndef GPUSHARE_BOOKS_CONTEXT_TAGS_H_
 #define GPUSHARE_BOOKS_CONTEXT_TAGS_H_
 
@@ -15,12 +14,12 @@
 
 namespace gpushare::books {
 
-// Thread-safe and lock-free; programs have one or two contexts, which are found at once.
+// Thread-safe and lock-free. Programs have one or two contexts, so the search is short.
 class ContextTags {
  public:
   using Set = std::bitset<256>;
 
-  // 0 for no context, and when 255 contexts have tags: what has tag 0 ends with no context.
+  // Returns 0 for no context, and if 255 contexts have tags already. An allocation with tag 0 does not end with any context.
   uint8_t Of(CUcontext context) {
     if (context == nullptr) return 0;
     for (;;) {
@@ -33,7 +32,7 @@ class ContextTags {
       }
       if (vacant == 0 && end == tags_.size()) return 0;
       if (vacant == 0) vacant = end;
-      // Two threads at once may give one context two tags: Retire() finds both.
+      // Two threads may give one context two tags. Retire() finds both.
       CUcontext nobody = nullptr;
       const bool taken = tags_[vacant].context.compare_exchange_strong(nobody, context);
       size_t before = end;
@@ -42,14 +41,14 @@ class ContextTags {
     }
   }
 
-  // What `context` holds is `parent`'s, and ends with that. It has the tag of one that was adopted before and is no
-  // more, if there is one: what that held is the parent's too.
+  // Makes everything that `context` holds end with `parent`. If possible it reuses the tag of an adopted context that has
+  // ended, since what that held belongs to the parent too.
   void Adopt(CUcontext context, CUcontext parent) {
     const size_t end = end_.load(std::memory_order_acquire);
     bool known = Find(context).any(), first = true;
     for (size_t tag = 1; !known && parent != nullptr && tag < end; ++tag) {
       if (tags_[tag].context.load(std::memory_order_acquire) != parent) continue;
-      if (std::exchange(first, false)) continue;  // the parent's own
+      if (std::exchange(first, false)) continue;  // the parent's own tag
       tags_[tag].parent.store(parent, std::memory_order_release);
       CUcontext was = parent;
       known = tags_[tag].context.compare_exchange_strong(was, context);
@@ -58,7 +57,7 @@ class ContextTags {
     if (tag != 0) tags_[tag].parent.store(parent, std::memory_order_release);
   }
 
-  // The tags of a context, and of those that it is the parent of.
+  // The tags of a context and of its adopted contexts.
   Set Find(CUcontext context) const {
     Set tags;
     for (size_t tag = 1; context != nullptr && tag < tags_.size(); ++tag) {
@@ -68,21 +67,21 @@ class ContextTags {
     }
     return tags;
   }
-  // The same of one that is about to end: Of() gives it others from now on.
+  // The same for a context that is about to end. From now on Of() gives the context new tags.
   Set Retire(CUcontext context) {
     Set tags = Find(context);
     for (size_t tag = 1; tag < tags_.size(); ++tag) {
       if (!tags[tag]) continue;
       CUcontext const found = tags_[tag].context.exchange(Ending());
       if (found == Ending()) {
-        tags[tag] = false;  // another thread retired it
+        tags[tag] = false;  // retired by another thread
       } else {
         tags_[tag].was.store(found);
       }
     }
     return tags;
   }
-  // The retired are whose they were.
+  // Gives retired tags back to the contexts that had them.
   void Restore(const Set& tags) {
     for (size_t tag = 1; tag < tags_.size(); ++tag) {
       if (!tags[tag]) continue;
@@ -90,7 +89,7 @@ class ContextTags {
       tags_[tag].context.compare_exchange_strong(ending, tags_[tag].was.load());
     }
   }
-  // They are `context`'s from now on; null: anybody's.
+  // Gives the tags to `context`; with null they become free.
   void Reuse(const Set& tags, CUcontext context) {
     for (size_t tag = 1; tag < tags_.size(); ++tag) {
       if (!tags[tag]) continue;
@@ -104,10 +103,10 @@ class ContextTags {
 
   struct Tag {
     std::atomic<CUcontext> context{nullptr}, parent{nullptr};
-    std::atomic<CUcontext> was{nullptr};  // before it was retired
+    std::atomic<CUcontext> was{nullptr};  // the context before it was retired
   };
   std::array<Tag, 256> tags_{};
-  std::atomic<size_t> end_{1};  // behind the highest that was ever in use
+  std::atomic<size_t> end_{1};  // one past the highest tag ever used
 };
 
 }  // namespace gpushare::books

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a context, by its destruction or, of a device's primary context, by its last release or a reset.
+// The end of a context: by its destruction or, for a device's primary context, by its last release or a reset.
 #include <utility>
 
 #include "base/clock_lock.h"
@@ -14,7 +14,7 @@ bool Books::IsActive(CUdevice device) {
 }
 
 void Books::Ended(const ContextTags::Set& tags, const LateFrees::List& late) {
-  // Pools are of no context.
+  // Pool memory does not belong to a context.
   const auto held = [&](const quota::Allocation& one) {
     return one.kind != quota::Kind::kPool && tags[one.place];
   };
@@ -31,7 +31,7 @@ void Books::Ended(const ContextTags::Set& tags, const LateFrees::List& late) {
   }
 }
 
-// `ended` says after a successful call whether it was the end.
+// `ended` tells after a successful call whether the context has ended.
 template <typename Call>
 CUresult Books::EndContext(const ContextTags::Set& tags, const Call& call,
                            const std::function<bool()>& ended) {
@@ -48,7 +48,7 @@ CUresult Books::EndContext(const ContextTags::Set& tags, const Call& call,
   return result;
 }
 
-// Tags are retired before a context may end, so that one that gets the same handle next is not mistaken for it.
+// Tags are retired before a context may end, so that a new context with the same handle is not mistaken for it.
 CUresult Books::CtxDestroy(CUcontext context) {
   return EndContext(
       tags_.Retire(context), [&] { return driver_.CtxDestroy(context); }, [] { return true; });
@@ -72,7 +72,7 @@ CUcontext Books::PrimaryContext(CUdevice device) {
   return context;
 }
 
-// The lives of a primary context follow each other here as they do in the driver: of two last releases one sees the
+// A per-device lock keeps the lives of a primary context in the same order here as in the driver: exactly one release sees the
 // end, and the next life begins after it.
 CUresult Books::DevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   const base::ClockLock lock(clock_, LifeOf(device));
@@ -110,7 +110,7 @@ CUresult Books::CtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   return result;
 }
 
-// It may hold the last reference to the primary context.
+// The green context may hold the last reference to the primary context.
 CUresult Books::GreenCtxDestroy(CUgreenCtx green) {
   CUcontext context = nullptr, popped = nullptr;
   CUdevice device = 0;
@@ -123,7 +123,7 @@ CUresult Books::GreenCtxDestroy(CUgreenCtx green) {
   if (!found) return driver_.GreenCtxDestroy(green);
   const base::ClockLock lock(clock_, LifeOf(device));
   CUcontext const primary = PrimaryContext(device);
-  const ContextTags::Set tags = tags_.Find(primary);  // the green one's among them
+  const ContextTags::Set tags = tags_.Find(primary);  // includes those of the green context
   pool_frees_.Forget(tags);
   LateFrees::List late = late_.Withdraw(tags);
   const CUresult result = driver_.GreenCtxDestroy(green);
@@ -134,7 +134,7 @@ CUresult Books::GreenCtxDestroy(CUgreenCtx green) {
   }
   late_.PutBack(std::move(late));
   if (result == CUDA_SUCCESS && context != primary) {
-    // Its handle may be another's next; what it holds is the primary context's.
+    // The handle may be reused for another context. What the green context holds belongs to the primary context.
     tags_.Reuse(tags_.Retire(context), primary);
   }
   return result;

@@ -28,7 +28,7 @@ Added Add(int set, int descriptor, uint64_t id) {
   return errno == EEXIST ? Added::kThere : Added::kNot;
 }
 
-// For a moment `descriptor` has the number too. False: somebody else has it.
+// Duplicates `descriptor` to the number while `call` runs. False if the number is in use.
 template <typename Call>
 bool WithNumber(int descriptor, int number, const Call& call) {
   const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, number);
@@ -38,7 +38,7 @@ bool WithNumber(int descriptor, int number, const Call& call) {
   return copy == number;
 }
 
-// Programs use the low numbers.
+// The highest number to use. Programs use the low ones.
 int HighestNumber() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -89,8 +89,8 @@ bool Descriptors::IsSame(const Watched& watched, int descriptor) const {
   return added == Added::kThere;
 }
 
-// A set knows a file by a number it had when it was added. Each is added under one of its own, so that it can be found
-// by it: the program's numbers come again.
+// An epoll set identifies a file together with the descriptor number under which it was added. Each file is added under a
+// number of its own, by which it can be found later: the program's own numbers are reused.
 int Descriptors::AddToSet(int descriptor, uint64_t id) {
   if (!Open()) return -1;
   constexpr int kLeast = 16, kTries = 64;
@@ -135,7 +135,7 @@ std::vector<SharedMemory::Place> Descriptors::TakeClosed() {
   closed.reserve(watched_.size());
   std::vector<uint64_t> members = MembersOf(set_);
   std::sort(members.begin(), members.end());
-  // Somebody may have closed the set, or /proc may not be there.
+  // The program may have closed the set, or /proc may be missing.
   const bool right = !members.empty() && members.front() == 0;
   std::erase_if(watched_, [&](const Watched& one) {
     struct stat file;

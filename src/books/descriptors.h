@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// File descriptors that stand for memory, watched without being kept open: the memory stays the device's until the
-// last copy of one is closed, in whichever process.
+// Watches file descriptors that stand for memory, without keeping them open. The device holds the memory until the last copy of
+// such a descriptor is closed, in any process.
 //
-// A file that is added to an epoll set is in it until the file itself is closed, and is not kept by it; the set's
-// entry in /proc says which are left. Of a file that no epoll set takes, only the descriptor that the program was
-// given is looked at.
+// A file in an epoll set stays in it until the file itself is closed, and the set does not keep it open. The set's entry in
+// /proc shows which files are left. If a file cannot be added to an epoll set, only the descriptor that the program received is
+// checked.
 #ifndef GPUSHARE_BOOKS_DESCRIPTORS_H_
 #define GPUSHARE_BOOKS_DESCRIPTORS_H_
 
@@ -19,7 +19,7 @@
 
 namespace gpushare::books {
 
-// Thread-safe. Makes system calls and calls nobody.
+// Thread-safe. Makes only system calls; runs no callbacks.
 class Descriptors {
  public:
   Descriptors() = default;
@@ -27,20 +27,20 @@ class Descriptors {
   Descriptors(const Descriptors&) = delete;
   Descriptors& operator=(const Descriptors&) = delete;
 
-  // The descriptor stands for `memory`. False: it is none.
+  // Watches a descriptor that stands for `memory`. False if it is not an open descriptor.
   bool Watch(int descriptor, const SharedMemory::Place& memory);
-  // What a descriptor, or a copy of one, stands for; a place that is none: nothing that is known here.
+  // The memory that a descriptor, or a copy of one, stands for; an empty place if it is unknown.
   SharedMemory::Place Find(int descriptor);
-  // What every descriptor of which is closed, one for each Watch().
+  // The memory whose descriptors are all closed: one entry for each Watch().
   std::vector<SharedMemory::Place> TakeClosed();
-  // Time to look, lest the list of what is closed grow for ever.
+  // Whether TakeClosed() is due, so that the list of closed descriptors does not grow without bound.
   bool many() const { return count_.load() >= look_at_.load(); }
 
  private:
   struct Watched {
     uint64_t id;
     int descriptor;
-    int number;  // in the set; -1: not there, and what it was is compared
+    int number;  // the file's descriptor number in the set; -1 if it is not in the set and only its inode is compared
     SharedMemory::Place memory;
     dev_t device;
     ino_t inode;
@@ -52,7 +52,7 @@ class Descriptors {
   base::Mutex mutex_;
   int set_ ABSL_GUARDED_BY(mutex_) = -1;
   int always_ ABSL_GUARDED_BY(mutex_) =
-      -1;  // a member of the set that is never closed: that it is read right
+      -1;  // a member that is never closed, to verify that the set is read correctly
   uint64_t ids_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Watched> watched_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> count_{0}, look_at_{64};

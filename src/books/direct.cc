@@ -12,7 +12,8 @@ Answer Books::List(const Payer& payer, CUdeviceptr pointer, uint64_t bytes, quot
 template <typename Call>
 Answer Books::Take(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, quota::Kind kind,
                    const Call& call) {
-  if (pointer == nullptr || bytes == 0) return {call()};  // the driver refuses it, in its own words
+  if (pointer == nullptr || bytes == 0)
+    return {call()};  // the driver refuses it with its own error
   const uint64_t charge = Rounded(bytes);
   const Answer answer = Charged(payer, charge, [&] {
     const CUresult result = call();
@@ -33,9 +34,9 @@ Answer Books::MemAllocManaged(const Payer& payer, CUdeviceptr* pointer, size_t b
               [&] { return driver_.MemAllocManaged(pointer, bytes, flags); });
 }
 
-// The pitch is the driver's to choose. Reserved is what it can be at most, by what it was so far; the
-// difference goes back before anybody is told. Should a driver pad by more, the rest has to be reserved with the
-// memory in hand, or it is freed again: so it is once, and then the larger padding is known.
+// The driver chooses the pitch. The reservation is for the largest pitch that is expected from earlier calls; the difference is
+// given back at once. If the driver pads by more, the rest has to be reserved after the allocation, or the memory is freed
+// again. That happens only once, since then the larger padding is known.
 Answer Books::MemAllocPitch(const Payer& payer, CUdeviceptr* pointer, size_t* pitch, size_t width,
                             size_t height, unsigned element) {
   const auto call = [&] { return driver_.MemAllocPitch(pointer, pitch, width, height, element); };

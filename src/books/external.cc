@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// External memory: another interface's, charged to who imports it, once for each handle that the driver gives, until
-// the handle is destroyed and its last buffer and mapped array are gone, or its context ends.
+// External memory, which belongs to another interface. It is charged to the account that imports it, once for each handle that
+// the driver gives, until the handle is destroyed and its last buffer and mapped array are gone, or its context ends.
 #include <new>
 #include <utility>
 
@@ -18,7 +18,7 @@ Answer Books::ImportExternalMemory(const Payer& payer, CUexternalMemory* handle,
   const quota::Allocation charge{bytes, payer.account, quota::Kind::kExternal, payer.owner,
                                  TagOf(payer)};
   try {
-    // The same memory again.
+    // False if the same memory was imported again.
     if (!external_.AddOrRetain(KeyOf(*handle), charge, 0)) Ended(charge);
   } catch (const std::bad_alloc&) {
     driver_.DestroyExternalMemory(std::exchange(*handle, nullptr));
@@ -81,7 +81,7 @@ CUresult Books::DestroyExternalMemory(CUexternalMemory handle) {
   return result;
 }
 
-// A buffer is freed as any pointer is.
+// A buffer is freed by the same call as any pointer.
 CUresult Books::FreeBuffer(CUdeviceptr pointer) {
   const SharedMemory::Mappings buffers = external_.TakeMappings(pointer, 1);
   const CUresult result = driver_.MemFree(pointer);

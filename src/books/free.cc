@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuMemFree and cuMemFreeAsync: of every pointer, whichever call it came from. The order is that of
-// quota/pointer_table.h: out of the table, the driver, the credit.
+// cuMemFree and cuMemFreeAsync, for pointers from any call. The order is that of quota/pointer_table.h: remove the entry, call
+// the driver, credit.
 #include <memory>
 #include <new>
 
@@ -27,7 +27,7 @@ CUresult Books::FreeBy(CUdeviceptr pointer, const quota::Allocation& allocation,
   CUresult result;
   try {
     result = call();
-  } catch (...) {  // cancelled in the driver, where it waited for kernels
+  } catch (...) {  // the thread is cancelled while the driver waits for kernels
     NotFreed(pointer, allocation);
     throw;
   }
@@ -50,7 +50,7 @@ CUresult Books::MemFreeAsync(CUdeviceptr pointer, CUstream stream) {
   if (result != CUDA_SUCCESS) {
     NotFreed(pointer, allocation);
   } else if (allocation.kind == quota::Kind::kPool) {
-    // Before anybody may find that it lies idle.
+    // Must come before Ended(), which makes the memory idle for other threads.
     if (MayRunShort(allocation) && !IsCapturing(stream)) [[unlikely]] {
       pool_frees_.Add(allocation.place, allocation.account, allocation.bytes, stream);
     }
@@ -64,8 +64,9 @@ CUresult Books::MemFreeAsync(CUdeviceptr pointer, CUstream stream) {
   return result;
 }
 
-// What is there at once is given up by who frees; of what a stream has to come to, a function of the host behind it tells.
-// Without memory of the host, or while the stream captures, who waits finds out when it looks.
+// If the memory is free at once, the freeing thread makes room itself. If the stream still has to reach the free, a host
+// function after it tells the waiting requests. Without host memory, or while the stream captures, the waiting requests find
+// out at their next look.
 void Books::TellWaiters(quota::Account& account, const CUstream* stream) {
   const Relaxed relaxed(driver_);
   if (stream != nullptr && IsCapturing(*stream)) return;
@@ -92,8 +93,8 @@ bool Books::TellIn(CUstream stream, const quota::Account& account, Put put) {
   }
 }
 
-// By a stream of the books' own that has nothing else to do: the program's may be gone, or have been given much since. The
-// driver keeps it until it has come to its end.
+// Uses a new stream with no other work: the program's stream may be gone, or may have got much more work since. The driver keeps
+// the destroyed stream until its work is done.
 bool Books::TellBehind(CUcontext context, CUevent event, const quota::Account& account) {
   if (context == nullptr || driver_.CtxPushCurrent(context) != CUDA_SUCCESS) return false;
   CUstream stream = nullptr;
@@ -128,8 +129,8 @@ bool Books::IsAllocated(CUdeviceptr pointer) {
 }
 
 void Books::NotFreed(CUdeviceptr pointer, const quota::Allocation& allocation) {
-  // Gone it is when another thread freed the same pointer, found no entry, since this one had taken it, and
-  // was faster in the driver.
+  // The memory is gone if another thread freed the same pointer: it found no entry, since this thread had taken it, and was
+  // faster in the driver.
   if (IsAllocated(pointer)) {
     Restore(pointers_, pointer, allocation);
   } else {

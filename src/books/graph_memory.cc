@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of graphs. The driver takes it when a graph with allocation nodes is launched, keeps it, and lets graphs
-// that do not run at once lie in the same: only its own figure says how much it has. Reserved before the first launch
-// of a graph, and before one after a trim, is what it needs. Then it is uploaded, which takes the memory and runs
-// nothing: what the figure says beyond is charged, or the launch refused. What a launch takes after all is owed.
+// Memory of graphs. The driver takes it when a graph with allocation nodes is launched, keeps it, and shares it among graphs
+// that do not run at the same time. Only the driver's own figure says how much that is. Before the first launch of a graph, and
+// before the first one after a trim, the graph's need is reserved. Then the graph is uploaded, which takes the memory and runs
+// nothing. Memory beyond the need is charged, or the launch is refused. What a launch still takes after that is a debt.
 #include <algorithm>
 #include <bit>
 #include <memory>
@@ -18,10 +18,10 @@
 namespace gpushare::books {
 namespace {
 
-// The least that a device gives to graphs, if it does not tell.
+// The unit in which graphs take memory, if the driver does not tell.
 constexpr uint64_t kUnit = uint64_t{2} << 20;
 
-// Graph memory is one per device: a pool without a handle, numbered by device.
+// A device's graph memory is handled like a pool. It has no handle, so this makes one from the device's number.
 CUmemoryPool PoolOf(CUdevice device) {
   return reinterpret_cast<CUmemoryPool>(static_cast<uintptr_t>(device) + 1);
 }
@@ -63,7 +63,7 @@ CUresult Books::Instantiated(CUgraphExec* exec, CUgraph graph) try {
   AddNeeds(graph, &needs);
   if (needs.empty() && !has_graph_memory_.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
   const std::lock_guard lock(graph_lock_);
-  graph_uses_.erase(*exec);  // of one that had the handle before
+  graph_uses_.erase(*exec);  // an earlier executable may have had the handle
   if (needs.empty()) return CUDA_SUCCESS;
   auto shared = std::make_shared<const std::vector<GraphNeed>>(std::move(needs));
   graph_uses_[*exec].needs = std::move(shared);
@@ -127,7 +127,7 @@ Answer Books::GraphLaunch(PayerOn payer_on, CUgraphExec exec, CUstream stream) {
   const GraphUse use = UseOf(exec, /*forget=*/false);
   if (use.needs == nullptr) return {call()};
   if (!IsCapturing(stream)) return WithGraphMemory(use, payer_on, exec, stream, call);
-  // What is captured takes nothing, unless the capture has ended before the call.
+  // A captured launch takes no memory. But the capture may have ended just before the call.
   const Answer answer{call()};
   if (!answer.ok() || IsCapturing(stream)) return answer;
   for (const GraphNeed& need : *use.needs) {
@@ -141,7 +141,7 @@ Answer Books::GraphLaunch(PayerOn payer_on, CUgraphExec exec, CUstream stream) {
 }
 
 Answer Books::GraphUpload(PayerOn payer_on, CUgraphExec exec, CUstream stream) {
-  // Takes its memory at once, also on a stream that captures.
+  // An upload takes its memory at once, even on a stream that captures.
   const auto call = [&] { return driver_.GraphUpload(exec, stream); };
   const GraphUse use = UseOf(exec, /*forget=*/false);
   return use.needs == nullptr ? Answer{call()} : WithGraphMemory(use, payer_on, exec, stream, call);
@@ -151,11 +151,11 @@ template <typename Call>
 Answer Books::WithGraphMemory(const GraphUse& use, PayerOn payer_on, CUgraphExec exec,
                               CUstream stream, const Call& call) {
   const base::NoCancel
-      whole;  // what was taken for it is paid or given back, whatever becomes of the launch
+      whole;  // the memory taken must be paid for or given back, whatever the launch returns
   const std::vector<GraphNeed>& needs = *use.needs;
   GraphTakes takes;
-  // Launches of one executable follow each other, so what it had will do again, unless it was trimmed: then this
-  // launch is its first. Of what it had nothing is asked between here and the call.
+  // Launches of one executable run one after the other, so the memory of the last launch is enough unless a trim came between.
+  // After a trim this counts as a first launch.
   const uint64_t trims = graph_trims_.load();
   bool again = use.trims == trims && use.accounts.size() == needs.size();
   for (const GraphNeed& need : needs) {
@@ -167,7 +167,7 @@ Answer Books::WithGraphMemory(const GraphUse& use, PayerOn payer_on, CUgraphExec
   if (again && ArePaid(needs)) {
     const Answer answer{call()};
     if (answer.ok() && AreBalanced(needs)) return answer;
-    // It runs beside another that it shared memory with, or the driver looked for room.
+    // The graph runs at the same time as one that it shared memory with, or the driver gave up memory to find room.
     for (const GraphTake& take : takes) {
       if (answer.ok() && take.payer.account != nullptr) {
         PayForGraphs(take);
@@ -181,7 +181,7 @@ Answer Books::WithGraphMemory(const GraphUse& use, PayerOn payer_on, CUgraphExec
     const GraphTake& take = takes[i];
     graphs_.Prepare(take.number);
     graphs_.SetDevice(take.number, needs[i].device);
-    // What an earlier launch took and the quota had no room for is paid first.
+    // A debt from an earlier launch is paid first.
     if (take.payer.account != nullptr && graphs_.DebtOf(take.number, take.payer.account) > 0 &&
         !PayDebt(take.payer, graphs_, take.number)) {
       return Refused(take.payer);
@@ -212,7 +212,7 @@ Answer Books::WithGraphMemory(const GraphUse& use, PayerOn payer_on, CUgraphExec
     try {
       now.accounts.reserve(takes.size());
     } catch (const std::bad_alloc&) {
-      return answer;  // the next launch is as the first
+      return answer;  // the next launch counts as a first one
     }
     for (const GraphTake& take : takes) now.accounts.push_back(take.payer.account);
     now.trims = trims;
@@ -236,14 +236,14 @@ Answer Books::TakeForGraph(const std::vector<GraphNeed>& needs, CUgraphExec exec
   }
   if (answer.ok()) {
     const CUresult uploaded = driver_.GraphUpload(exec, stream);
-    // Where it cannot be uploaded, the launch says what there is to say.
+    // Other upload errors are ignored, since the launch will report the cause.
     if (uploaded == CUDA_ERROR_OUT_OF_MEMORY) answer.result = uploaded;
   }
   for (size_t i = 0; i < needs.size() && answer.ok(); ++i) {
     GraphTake& take = (*takes)[i];
     if (take.payer.account == nullptr || ReserveGrowth(needs[i], &take)) continue;
     GiveBack(needs, takes);
-    // With the unit that is known now there may be room after all, or somebody to wait for.
+    // Try again if the unit is better known now: Reserve() may find room, or wait for it.
     if (graph_unit_.load() != unit_before) return TakeForGraph(needs, exec, stream, takes);
     return Refused(take.payer);
   }
@@ -251,9 +251,9 @@ Answer Books::TakeForGraph(const std::vector<GraphNeed>& needs, CUgraphExec exec
   return answer;
 }
 
-// Of what an upload took nothing is to remain.
+// Undoes an upload, so that no memory of it stays taken.
 void Books::GiveBack(const std::vector<GraphNeed>& needs, GraphTakes* takes) {
-  const Relaxed relaxed(driver_);  // an upload is made on capturing streams too
+  const Relaxed relaxed(driver_);  // the upload may have been made on a capturing stream
   for (const GraphNeed& need : needs) TrimGraphMemory(need.device);
   for (GraphTake& take : *takes) {
     if (const uint64_t bytes = std::exchange(take.bytes, 0); bytes > 0) {
@@ -264,7 +264,7 @@ void Books::GiveBack(const std::vector<GraphNeed>& needs, GraphTakes* takes) {
   }
 }
 
-// What the upload took beyond the need tells in which units it takes.
+// Reserves what the upload took beyond the need. This also shows the unit in which graphs take memory.
 bool Books::ReserveGrowth(const GraphNeed& need, GraphTake* take) {
   quota::Account& account = *take->payer.account;
   uint64_t claim = 0;
@@ -281,7 +281,7 @@ bool Books::ReserveGrowth(const GraphNeed& need, GraphTake* take) {
     while (in_units() < take->bytes + claim) unit *= 2;
     if (in_units() == take->bytes + claim) graph_unit_.store(unit, std::memory_order_relaxed);
     if (account.TryReserve(claim)) {
-      take->bytes += claim;  // expected by now
+      take->bytes += claim;  // Reconcile() has added it to what is expected
       return true;
     }
   }
@@ -308,13 +308,13 @@ uint64_t Books::GranularityOf(CUdevice device) {
   return told && std::has_single_bit(granularity) ? granularity : kUnit;
 }
 
-// What there is no room for is owed: until it is paid, the payer launches no more graphs that allocate.
+// What there is no room for becomes a debt. Until it is paid, the payer cannot launch graphs that allocate.
 void Books::PayForGraphs(const GraphTake& take) {
   uint64_t claim = 0;
   try {
     graphs_.Prepare(take.number);
   } catch (const std::bad_alloc&) {
-    return;  // the next look charges it
+    return;  // the next Reconcile() charges it
   }
   Reconcile(graphs_, take.number, &claim);
   if (claim == 0) return;
@@ -327,7 +327,7 @@ void Books::PayForGraphs(const GraphTake& take) {
   PayOrOwe(take.payer, graphs_, take.number, claim, 0);
 }
 
-// Counted before, for launches that begin meanwhile, and after, for those that saw what was there before.
+// The trim is counted before, for launches that begin meanwhile, and after, for launches that saw the memory before the trim.
 CUresult Books::TrimGraphMemory(CUdevice device) {
   graph_trims_.fetch_add(1);
   const CUresult result = driver_.DeviceGraphMemTrim(device);
@@ -351,7 +351,7 @@ void Books::TrimGraphs(const quota::Account* account) {
   }
 }
 
-// What is owed is paid or given up, if it can be.
+// Pays debts, or gives up the memory that they are for, as far as possible.
 void Books::SettleGraphs() {
   for (unsigned i = 1; i <= graphs_.count(); ++i) {
     const auto number = static_cast<uint8_t>(i);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Physical memory that comes by a shareable handle: of this process it is charged already, of another's from its import
-// on, since whoever made it may let go of it the next moment.
+// Physical memory imported by a shareable handle. Memory of this process is charged already. Memory of another process is
+// charged here from its import on, since the process that created it may release it at any moment.
 #include <bit>
 #include <new>
 #include <utility>
@@ -29,14 +29,15 @@ Answer Books::MemImportFromShareableHandle(PayerOn payer_on, CUmemGenericAllocat
   try {
     answer = ChargeImport(payer_on, *handle, place);
   } catch (const std::bad_alloc&) {
-    answer.result = CUDA_ERROR_OUT_OF_MEMORY;  // of the host, as who pays is found, or waits
+    answer.result =
+        CUDA_ERROR_OUT_OF_MEMORY;  // host memory ran out while finding the payer or waiting
   }
   if (!answer.ok()) MemRelease(std::exchange(*handle, 0));
   Finish(physical_, physical_.Unuse(place));
   return answer;
 }
 
-// What the driver does not tell the size of is charged when it is mapped.
+// Memory whose size the driver does not tell is charged when it is mapped.
 Answer Books::ChargeImport(PayerOn payer_on, CUmemGenericAllocationHandle handle,
                            const SharedMemory::Place& place) {
   CUmemAllocationProp properties{};
@@ -52,7 +53,7 @@ Answer Books::ChargeImport(PayerOn payer_on, CUmemGenericAllocationHandle handle
   if (!payer.has_value()) return {CUDA_ERROR_OUT_OF_MEMORY};
   if (payer->account == nullptr) return {};
   const uint64_t unpaid = physical_.Unpaid(place, bytes, &account);
-  if (account != nullptr) payer->account = account;  // who mapped some of it meanwhile
+  if (account != nullptr) payer->account = account;  // the account that mapped a part meanwhile
   if (unpaid == 0) return {};
   const Answer answer = Charged(*payer, unpaid, [] { return CUDA_SUCCESS; });
   if (!answer.ok()) return answer;
@@ -61,11 +62,11 @@ Answer Books::ChargeImport(PayerOn payer_on, CUmemGenericAllocationHandle handle
   return answer;
 }
 
-// As much as can be mapped: a mapping that ends past the memory is refused, and one that nobody is given access to costs
-// nothing. 0: the driver does not tell in this way.
+// Finds the size by trial mappings: one that ends past the memory is refused, and one without access costs nothing. 0 if the
+// driver does not reveal the size in this way.
 //
-// An end of a mapping may wait for the device, and for what others launch meanwhile. So the trials lie side by side, in
-// addresses of which nothing is used, and end together.
+// Unmapping may wait for the device, and for work that others launch meanwhile. So the trials lie side by side in unused
+// addresses, and are unmapped together.
 uint64_t Books::SizeOf(CUmemGenericAllocationHandle handle, const CUmemAllocationProp& properties) {
   size_t unit = 0, total = 0;
   if (driver_.MemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
@@ -74,7 +75,7 @@ uint64_t Books::SizeOf(CUmemGenericAllocationHandle handle, const CUmemAllocatio
     return 0;
   }
   const uint64_t most = total / unit;
-  // Those that double come to less than twice the size, of the others each is less than it.
+  // The trials that double the size add up to less than twice the size. Each of the others is smaller than the size.
   uint64_t room = most * (2 + static_cast<unsigned>(std::bit_width(most)));
   CUdeviceptr range = 0;
   const auto reserve = [&] {
@@ -85,12 +86,12 @@ uint64_t Books::SizeOf(CUmemGenericAllocationHandle handle, const CUmemAllocatio
     room = most;
     if (!reserve()) return 0;
   }
-  absl::InlinedVector<uint64_t, 64> mapped;  // sizes, one behind the other
+  absl::InlinedVector<uint64_t, 64> mapped;  // sizes of the mappings, in order of address
   uint64_t used = 0;
   const auto unmap = [&] {
     if (used == 0 || driver_.MemUnmap(range, used * unit) == CUDA_SUCCESS) {
       mapped.clear();
-    } else {  // a driver that ends one mapping in each call
+    } else {  // the driver unmaps only one mapping per call
       for (; !mapped.empty(); mapped.pop_back()) {
         used -= mapped.back();
         driver_.MemUnmap(range + used * unit, mapped.back() * unit);
@@ -115,7 +116,7 @@ uint64_t Books::SizeOf(CUmemGenericAllocationHandle handle, const CUmemAllocatio
   }
   unmap();
   driver_.MemAddressFree(range, room * unit);
-  return fitting == most ? 0 : fitting * unit;  // no memory is as large as the device
+  return fitting == most ? 0 : fitting * unit;  // a size of the whole device cannot be true
 }
 
 }  // namespace gpushare::books

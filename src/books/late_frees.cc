@@ -26,7 +26,7 @@ bool LateFrees::Add(const Free& free, CUstream stream) {
       driver_.EventDestroy(late.event);
     }
   } catch (const std::bad_alloc&) {
-    // Then it is waited for, as it is without an event.
+    // Fall through: without an event, wait for the stream.
   }
   driver_.StreamSynchronize(stream);
   return false;
@@ -54,7 +54,7 @@ LateFrees::List LateFrees::TakeFinished() {
   for (auto free = frees.begin(); free != frees.end();) {
     const auto next = std::next(free);
     const CUresult result = driver_.EventQuery(free->event);
-    // An event that is gone went with its context. A context that is lost still holds its memory.
+    // An event that no longer exists ended with its context. A lost context still holds its memory.
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_HANDLE ||
         result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
       if (result == CUDA_SUCCESS) driver_.EventDestroy(free->event);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frees that a stream has not come to: until then the device holds the bytes, and they stay charged.
+// Stream-ordered frees that their stream has not reached yet. Until then the device holds the bytes and they stay charged.
 #ifndef GPUSHARE_BOOKS_LATE_FREES_H_
 #define GPUSHARE_BOOKS_LATE_FREES_H_
 
@@ -24,31 +24,31 @@ class LateFrees {
   LateFrees(const driver::Table& driver, ContextTags& tags, base::Clock& clock)
       : driver_(driver), tags_(tags), clock_(clock) {}
 
-  // What goes: an allocation, or a use of shared memory.
+  // The freed object: an allocation, or a use of shared memory.
   struct Free {
     quota::Allocation allocation;
     SharedMemory::Place memory;
     CUevent event = nullptr;
     CUcontext context = nullptr;  // of the event
-    uint8_t place = 0;            // its number
-    bool told = false;            // who waits for it will be
+    uint8_t place = 0;            // the context's tag
+    bool told = false;            // the waiting requests will be told
   };
-  // They go from list to list without memory of the host.
+  // A list, because moving frees between lists needs no host memory.
   using List = std::list<Free>;
-  // The driver has taken the free into `stream`. False: it is over already, and for the caller to credit.
+  // Adds a free that the driver has accepted into `stream`. False if it is done already and the caller has to credit it.
   bool Add(const Free& free, CUstream stream);
-  // Those that are over now.
+  // Takes the frees that are done.
   List TakeFinished();
 
-  // Those of accounts in which somebody waits are put to `tell`, once; it says whether who waits will be told when the
-  // event is over.
+  // Calls `tell` once for each free of an account in which requests wait. It returns whether the requests will be told when
+  // the event is reached.
   using Tell = absl::FunctionRef<bool(CUcontext, CUevent, const quota::Account&)>;
   void TellAwaited(Tell tell);
 
-  // Those that end with a context that is about to: taken out before it does, since their events go with it. Waits
-  // for whoever looks at them.
+  // Takes the frees of a context that is about to end, since their events end with it. Waits for a thread that is checking
+  // frees.
   List Withdraw(const ContextTags::Set& ending);
-  // The context did not end after all.
+  // Puts them back if the context did not end.
   void PutBack(List frees);
 
   bool empty() const { return count_.load() == 0; }
@@ -60,7 +60,8 @@ class LateFrees {
   const driver::Table& driver_;
   ContextTags& tags_;
   base::Clock& clock_;
-  std::atomic<uint32_t> looking_{0};  // a ClockLock: has some of them in hand
+  std::atomic<uint32_t> looking_{
+      0};  // a ClockLock: held by the thread that has taken frees out to check them
   std::atomic<uint64_t> count_{0};
   base::Mutex mutex_;
   List frees_ ABSL_GUARDED_BY(mutex_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multicast objects have no bytes of their own. What is bound to one stays, and stays charged, until it is unbound
-// or the object goes.
+// Multicast objects have no memory of their own. Memory that is bound to one stays charged until it is unbound or the object
+// ends.
 #include <new>
 #include <utility>
 
@@ -21,7 +21,7 @@ CUresult Books::MulticastCreate(CUmemGenericAllocationHandle* handle,
   return result;
 }
 
-// A binding may wait for the object's team: no lock is held, and the memory is in use from before.
+// A binding may wait for the object's other devices. So no lock is held, and the memory is marked as used before the call.
 template <typename Call>
 CUresult Books::Bind(uint64_t multicast, const SharedMemory::Place& place, uint64_t offset,
                      uint64_t bytes, const Call& call) {

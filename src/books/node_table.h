@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hash table from handles to objects that stay where they are: as std::unordered_map, but a look-up divides nothing,
-// and what was erased is used again without the host's allocator.
+// A hash table from handles to objects whose addresses are stable. Unlike std::unordered_map, a look-up needs no division, and
+// erased nodes are reused without the host's allocator.
 //
 //   NodeTable<Object> table;
-//   Object& object = table.Put(handle, Object{...});   // in place of what was there
-//   Object& other = table.Insert(handle2);             // where nothing is, with what an erased one has left
+//   Object& object = table.Put(handle, Object{...});   // replaces an existing value
+//   Object& other = table.Insert(handle2);             // for a new key; may hold an erased object's value
 //   if (Object* found = table.Find(handle)) ...
 //   table.Erase(handle);
 //
-// Threading: none.
+// Threading: not thread-safe.
 #ifndef GPUSHARE_BOOKS_NODE_TABLE_H_
 #define GPUSHARE_BOOKS_NODE_TABLE_H_
 
@@ -45,7 +45,7 @@ class NodeTable {
     return Insert(key) = std::move(value);
   }
 
-  // The key is not there. The value is one that was erased, or new.
+  // The key must not be in the table. The returned value is an erased one or new.
   Value& Insert(uint64_t key) {
     if (size_ == buckets_.size()) Grow();
     Node* node = spares_;
@@ -68,7 +68,7 @@ class NodeTable {
     }
   }
 
-  // Of every value of which `which` is true, which may move it away.
+  // Erases every value for which `which` returns true. `which` may move the value out.
   template <typename F>
   void EraseIf(const F& which) {
     for (Node*& bucket : buckets_) {
@@ -108,7 +108,7 @@ class NodeTable {
       delete node;
       return;
     }
-    node->next = std::exchange(spares_, node);  // with what is left of its value
+    node->next = std::exchange(spares_, node);  // keeps its value, to be reused
     ++spare_;
   }
   void Grow() {
@@ -126,7 +126,7 @@ class NodeTable {
   }
 
   std::vector<Node*> buckets_ = std::vector<Node*>(kFirst);  // a power of two
-  int shift_ = 60;                                           // 64 - log2 of their number
+  int shift_ = 60;                                           // 64 - log2 of the number of buckets
   size_t size_ = 0, spare_ = 0;
   Node* spares_ = nullptr;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the books of a process are set up.
+// The options of a process's books.
 #ifndef GPUSHARE_BOOKS_OPTIONS_H_
 #define GPUSHARE_BOOKS_OPTIONS_H_
 
@@ -13,14 +13,14 @@
 namespace gpushare::books {
 
 struct Options {
-  base::Clock* clock = nullptr;  // null: the machine's
-  // What the card hands out at least, and in multiples of which: direct, pitched and managed allocations and
-  // arrays are charged so. A power of two. The driver does not tell it.
+  base::Clock* clock = nullptr;  // null: the real clock
+  // The unit in which the card allocates memory. Direct, pitched and managed allocations and arrays are charged in multiples
+  // of it. A power of two. The driver does not report it.
   uint64_t unit = 1;
-  // How a stream of the program's is made to wait for an event (PoolFrees); null: by the driver's call.
+  // Makes a stream of the program wait for an event (PoolFrees). Null: the driver's call.
   std::function<CUresult(CUstream, CUevent)> follow = nullptr;
-  // How a function comes into a stream of the program's, that tells who waits for room how far it has come; null: by
-  // the driver's call.
+  // Puts a host function into a stream of the program, to tell waiting requests when the stream has reached it. Null: the
+  // driver's call.
   std::function<CUresult(CUstream, CUhostFn, void*)> tell = nullptr;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who pays for an allocation, and what the books answer.
+// The payer for an allocation, and the books' answer.
 #ifndef GPUSHARE_BOOKS_PAYER_H_
 #define GPUSHARE_BOOKS_PAYER_H_
 
@@ -16,37 +16,37 @@ namespace gpushare::books {
 // Makes room in an account for a request that finds none, or waits for it.
 class Room {
  public:
-  // Reserves `bytes`, or says what was left; counts what it refuses.
+  // Reserves `bytes`, or says what was left. Counts refusals.
   virtual quota::Grant Reserve(quota::Account& account, uint64_t bytes) = 0;
-  // Who waits does not overtake those who wait already.
+  // Whether requests wait. A request that waits does not overtake those already waiting.
   virtual bool waits() const = 0;
 
  protected:
   ~Room() = default;
 };
 
-// Who is told of no credit.
+// An owner for whom OnCredit is not called.
 inline constexpr uint32_t kNobody = UINT32_MAX;
 
 struct Payer {
   quota::Account* account;
-  uint32_t owner = 0;           // the caller's own number, told with every credit; kNobody: none is
-  CUcontext context = nullptr;  // the current one; null: the driver is asked
-  CUdevice device = -1;         // of the stream, where the call has one; -1: the current one
-  // Asked when the account has no room and nothing of it is idle. Null: then it is refused.
+  uint32_t owner = 0;           // the caller's own number, passed to OnCredit; kNobody: no calls
+  CUcontext context = nullptr;  // the current context; null: ask the driver
+  CUdevice device = -1;         // the device of the call's stream; -1: the current device
+  // Used when the account has no room and no idle memory. Null: the request is refused then.
   Room* room = nullptr;
 };
 
-// Who pays on which device, of a call that takes memory of several. Nothing: nobody may, it is out of memory; an account
-// that is null: nobody has to.
+// Returns the payer on a device, for a call that takes memory on several devices. Nothing means that the call must fail with
+// out of memory. A payer with a null account means that nothing is charged there.
 using PayerOn = absl::FunctionRef<std::optional<Payer>(CUdevice)>;
 
-// The driver's result; at the quota CUDA_ERROR_OUT_OF_MEMORY without a call to it.
+// The driver's result, or CUDA_ERROR_OUT_OF_MEMORY without a call of the driver if the quota is used up.
 struct [[nodiscard]] Answer {
   CUresult result = CUDA_SUCCESS;
   bool at_quota = false;
-  bool no_host_memory = false;  // for the books themselves: CUDA_ERROR_OUT_OF_MEMORY too
-  uint64_t left = 0;            // at the quota: what was
+  bool no_host_memory = false;  // the books ran out of host memory: also CUDA_ERROR_OUT_OF_MEMORY
+  uint64_t left = 0;            // if at_quota: the bytes that were left
 
   bool ok() const { return result == CUDA_SUCCESS; }
   static Answer AtQuota(uint64_t left) {

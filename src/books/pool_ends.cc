@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools as such: they begin, are trimmed, and end, by their destruction or with a reset of their device.
+// The life of pools: creation, trims, and the end by destruction or with a reset of their device.
 #include <mutex>
 #include <new>
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace gpushare::books {
 
-// The pool is noted before the program has it: without a device it would be charged to the wrong share, or, on the
-// host, to any.
+// The pool is recorded before the program gets it. Without its device it would be charged to the wrong share, or, for a pool in
+// host memory, to any share at all.
 CUresult Books::MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   const CUresult result = driver_.MemPoolCreate(pool, properties);
   if (result != CUDA_SUCCESS) return result;
@@ -56,8 +56,7 @@ CUresult Books::MemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   return result;
 }
 
-// A pool in which something is left stays with the driver until it is not, since only so it tells what it holds. To
-// the program it is gone.
+// The driver's pool is kept until it is empty, since only an existing pool tells what it holds. To the program it is destroyed.
 CUresult Books::MemPoolDestroy(CUmemoryPool pool) {
   if (IsDestroyed(pool)) return CUDA_ERROR_INVALID_VALUE;
   int devices = 0;
@@ -65,12 +64,12 @@ CUresult Books::MemPoolDestroy(CUmemoryPool pool) {
   for (CUdevice device = 0; device < devices; ++device) {
     CUmemoryPool standard = nullptr, current = nullptr;
     driver_.DeviceGetDefaultMemPool(&standard, device);
-    if (standard == pool) return driver_.MemPoolDestroy(pool);  // which refuses
+    if (standard == pool) return driver_.MemPoolDestroy(pool);  // the driver refuses this
     driver_.DeviceGetMemPool(&current, device);
     if (pool != nullptr && current == pool) driver_.DeviceSetMemPool(device, standard);
   }
   const uint8_t number = pools_.Find(pool);
-  // Before the driver gives the handle to another.
+  // Must come before the driver can reuse the handle.
   made_lock_.lock();
   auto made = made_pools_.extract(pool);
   made_lock_.unlock();
@@ -87,8 +86,8 @@ CUresult Books::MemPoolDestroy(CUmemoryPool pool) {
   return CUDA_SUCCESS;
 }
 
-// A reset of a device ends its pools with all that was allocated from them, or nothing at all: of a device whose
-// primary context is not active. What the driver knows still is there, and charged.
+// A reset of a device ends its pools with all allocations from them, or nothing at all if the primary context is not active.
+// Allocations that the driver still knows remain, and remain charged.
 void Books::ResetPools(CUdevice device) {
   for (unsigned i = 1; i <= pools_.count(); ++i) {
     const auto number = static_cast<uint8_t>(i);
@@ -108,7 +107,7 @@ void Books::ResetPools(CUdevice device) {
       if (known == CUDA_SUCCESS && found == CUDA_SUCCESS && its == pool) {
         Restore(pointers_, pointer, allocation);
       } else {
-        Ended(allocation);  // it lies idle, if the pool has it still
+        Ended(allocation);  // the memory is idle if the pool still exists
       }
     }
     if (known == CUDA_ERROR_INVALID_VALUE || known == CUDA_ERROR_INVALID_HANDLE) {

@@ -10,7 +10,7 @@
 
 namespace gpushare::books {
 
-// Handles of streams come again, and some stand for several.
+// The driver's id of the stream: handles are reused, and special handles stand for several streams.
 uint64_t PoolFrees::NumberOf(CUstream stream) const {
   auto number = static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(stream));
   driver_.StreamGetId(stream, &number);
@@ -20,7 +20,7 @@ uint64_t PoolFrees::NumberOf(CUstream stream) const {
 bool PoolFrees::MayFollow(CUmemoryPool pool) const {
   for (const CUmemPool_attribute attribute : {CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
                                               CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES}) {
-    uint64_t on = 0;  // the driver writes an int
+    uint64_t on = 0;  // wide enough: the driver writes an int
     if (driver_.MemPoolGetAttribute(pool, attribute, &on) != CUDA_SUCCESS || on == 0) return false;
   }
   return true;
@@ -43,7 +43,7 @@ bool PoolFrees::Mark(Freed* freed, CUstream stream) {
 bool PoolFrees::IsOver(const Freed& freed) const {
   const CUresult result = driver_.EventQuery(freed.event);
   if (result == CUDA_ERROR_NOT_READY) return false;
-  if (result == CUDA_SUCCESS) driver_.EventDestroy(freed.event);  // else it went with its context
+  if (result == CUDA_SUCCESS) driver_.EventDestroy(freed.event);  // else it ended with its context
   return true;
 }
 
@@ -93,7 +93,7 @@ void PoolFrees::Take(uint8_t pool, CUmemoryPool handle, const quota::Account* ac
   DropOver();
   for (Freed& freed : freed_) {
     if (freed.pool != pool || freed.account != account || freed.stream == number) continue;
-    // For all of them: what lies idle need not lie together.
+    // Wait for all of them: the idle memory need not be contiguous.
     if (follow_ != nullptr) {
       follow_(stream, freed.event);
     } else {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frees in pools that their streams may not have come to.
+// Frees in pools that their streams may not have reached yet.
 //
-// What one stream has freed another may have only when the first has come so far; an allocation there would make the pool
-// grow. Where the quota has no room for that, the allocation's stream is made to wait on the device for those frees, as the
-// driver itself does where the device is full: then it takes their memory, and the pool stays as it is.
+// Memory that one stream has freed is available to another only when the first stream has reached the free; until then an
+// allocation on the other stream makes the pool grow. If the quota has no room for that, the allocating stream is made to wait
+// on the device for those frees, as the driver itself does when the device is full. It then gets their memory, and the pool
+// does not grow.
 //
-// So an event stands behind the last free of each stream, near the quota only: elsewhere nothing is noted, and a free
-// costs no call more. How much of what a stream freed it has not taken again tells whether it has to wait for others at
-// all; it is a guess where what lies idle lies in pieces, and then the pool grows.
+// For this an event is recorded after the last free of each stream, but only near the quota: elsewhere nothing is recorded, and
+// a free costs no additional call. The bytes that a stream freed and has not allocated again tell whether it has to wait for
+// other streams at all. That is a guess if the idle memory is fragmented, and then the pool grows.
 //
 // Threading: thread-safe. Calls of the driver are made under a lock that waits through the clock.
 #ifndef GPUSHARE_BOOKS_POOL_FREES_H_
@@ -31,24 +32,25 @@ namespace gpushare::books {
 
 class PoolFrees {
  public:
-  // Makes a stream wait for an event; null: the driver does.
+  // Makes a stream wait for an event. Null: the driver's call.
   using Follow = std::function<CUresult(CUstream stream, CUevent event)>;
 
   PoolFrees(const driver::Table& driver, ContextTags& tags, base::Clock& clock, Follow follow)
       : driver_(driver), tags_(tags), clock_(clock), follow_(std::move(follow)) {}
 
-  // The driver has taken a free of `bytes` of the account into `stream`, which does not capture. What finds no memory of
-  // the host is not noted.
+  // Records that the driver has accepted a free of `bytes` of the account into `stream`, which must not be capturing. Nothing
+  // is recorded if host memory runs out.
   void Add(uint8_t pool, const quota::Account* account, uint64_t bytes, CUstream stream);
-  // `stream` is about to take `bytes` of `pool`. `follows`: of what lies idle and is the account's, since there is no room
-  // for more. Then it waits for what others freed, unless it freed as much itself or the program does not want that.
+  // Call it before `stream` takes `bytes` from `pool`. With `follows` it has to take the account's idle memory, since there is
+  // no room for more. Then the stream waits for other streams' frees, unless it freed as much itself or the program has
+  // disabled such waits.
   void Take(uint8_t pool, CUmemoryPool handle, const quota::Account* account, uint64_t bytes,
             CUstream stream, bool follows);
-  // Those of the account are put to `tell`, once, as LateFrees::TellAwaited() does.
+  // Calls `tell` once for each of the account's frees, as LateFrees::TellAwaited() does.
   void TellAwaited(const quota::Account& account, LateFrees::Tell tell);
-  // Those that are over need not be waited for.
+  // Drops the frees that are done.
   void Settle();
-  // Contexts that are about to end, with the events in them.
+  // Drops the frees of contexts that are about to end, with their events.
   void Forget(const ContextTags::Set& ending);
 
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
@@ -57,26 +59,26 @@ class PoolFrees {
   struct Freed {
     uint8_t pool;
     const quota::Account* account;
-    uint64_t stream;    // its number
-    uint64_t bytes;     // not taken again by it
-    CUevent event;      // behind the last of them; null: none yet
+    uint64_t stream;    // the stream's id
+    uint64_t bytes;     // freed by the stream and not allocated by it again
+    CUevent event;      // after the last free; null: none yet
     CUcontext context;  // of the event
-    uint8_t place;      // its number
-    bool told;          // who waits for that will be
+    uint8_t place;      // the context's tag
+    bool told;          // the waiting requests will be told
   };
   static constexpr size_t kMost = 64;
 
   uint64_t NumberOf(CUstream stream) const;
   bool MayFollow(CUmemoryPool pool) const;
   bool Mark(Freed* freed, CUstream stream);
-  bool IsOver(const Freed& freed) const;  // and its event is gone
+  bool IsOver(const Freed& freed) const;  // destroys the event if so
   void DropOver();
 
   const driver::Table& driver_;
   ContextTags& tags_;
   base::Clock& clock_;
   const Follow follow_;
-  std::atomic<uint32_t> busy_{0};  // a ClockLock, of what follows
+  std::atomic<uint32_t> busy_{0};  // a ClockLock that guards the following members
   std::vector<Freed> freed_;
   std::atomic<size_t> count_{0};
 };

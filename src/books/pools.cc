@@ -52,7 +52,7 @@ void Pools::Pool::PayDebts() {
   });
 }
 
-// Who has a part of the pool is there still.
+// An account that holds a part of the pool still exists.
 void Pools::Pool::Adopt(uint64_t bytes) {
   const auto rank = [this](const Share& share) {
     return std::pair(share.account == last, share.live + share.idle);
@@ -156,7 +156,7 @@ void Pools::Free(uint8_t number, quota::Account* account, uint32_t owner, uint64
   const Guard guard(pools_[number].lock);
   for (Share& share : pools_[number].shares) {
     if (share.account != account || share.owner != owner) continue;
-    const uint64_t part = std::min(bytes, share.live);  // less when the pool was dropped meanwhile
+    const uint64_t part = std::min(bytes, share.live);  // less if the pool was dropped meanwhile
     share.live -= part;
     share.idle += part;
   }
@@ -204,7 +204,7 @@ bool Pools::Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint6
     return false;
   }
   credits->reserve(pool.shares.size() + pool.debts.size());
-  pool.shares.reserve(pool.shares.size() + pool.debts.size());  // for debts that are paid
+  pool.shares.reserve(pool.shares.size() + pool.debts.size());  // paid debts become shares
   pool.debts.reserve(pool.debts.size() + 1);
   --pool.readers;
   pool.PayDebts();
@@ -214,7 +214,7 @@ bool Pools::Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint6
   }
   const uint64_t owed = pool.owed();
   if (claim != nullptr) {
-    // What is expected may be in the driver already, or not yet: it makes nothing missing, and nothing too much.
+    // Expected bytes may be in the driver's figure already or not, so they count as paid and never as excess.
     pool.expected -= *claim;
     const uint64_t paid = charged + owed + pool.expected;
     *claim = reserved > paid ? reserved - paid : 0;
@@ -225,7 +225,8 @@ bool Pools::Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint6
   }
   const bool missing = charged < reserved || !pool.debts.empty();
   uint64_t excess = charged > reserved ? charged - reserved : 0;
-  // Of who has most of it: what is given up was freed lately, and not the rest of a granule.
+  // Take from the account with the most idle memory: what the driver gave up was freed lately, and is not the rest of a
+  // granule.
   while (excess > 0) {
     const auto most = std::max_element(
         pool.shares.begin(), pool.shares.end(),
@@ -237,7 +238,7 @@ bool Pools::Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint6
     credits->push_back({most->account, most->owner, part});
   }
   pool.balanced.store(missing || excess > 0 ? kNever : reserved, std::memory_order_release);
-  // Who has nothing left may be gone tomorrow.
+  // An account without a share here may be destroyed later, so it must not be kept.
   std::erase_if(pool.shares, [](const Share& share) { return share.live + share.idle == 0; });
   return true;
 }

@@ -8,7 +8,7 @@
 
 namespace gpushare::books {
 
-// The books' own calls, which the program knows nothing of, are legal while one of its threads captures.
+// Sets the thread's capture mode to relaxed, so that the books' own calls are legal while a thread of the program captures.
 class Relaxed {
  public:
   explicit Relaxed(const driver::Table& driver) : driver_(driver) { Exchange(); }

@@ -71,7 +71,7 @@ bool SharedMemory::AddOrRetain(uint64_t handle, const quota::Allocation& charge,
       ++object->references;
       return false;
     }
-    Orphan(handle, *object);  // it was destroyed, and a buffer of it lives
+    Orphan(handle, *object);  // it was destroyed, but a buffer of it still exists
   }
   New(handle, charge, device);
   return true;
@@ -177,7 +177,7 @@ uint64_t SharedMemory::Charge(const Place& place, uint64_t end, quota::Account* 
   if (object == nullptr || object->charge.bytes >= end) return 0;
   quota::Allocation& charge = object->charge;
   if (charge.account == nullptr) charge = {0, account, quota::Kind::kHandle, owner, 0};
-  if (charge.account != account) return 0;  // who mapped it first at this very moment
+  if (charge.account != account) return 0;  // another account has just mapped it first
   return end - std::exchange(charge.bytes, end);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuMemMapArrayAsync.
+// Mapping memory into sparse arrays (cuMemMapArrayAsync).
 #include "books/sparse_arrays.h"
 
 #include <iterator>
@@ -77,9 +77,9 @@ SparseArrays::List SparseArrays::TakeOf(const ContextTags::Set& contexts) {
   return Take([&](const Region& one) { return contexts[one.place]; });
 }
 
-// What a part held before is in use until the stream has come to its unmapping, or to the mapping in its place.
+// Memory that was mapped into a region is in use until the stream has reached the unmapping, or the mapping that replaces it.
 CUresult Books::MemMapArrayAsync(CUarrayMapInfo* list, unsigned count, CUstream stream) {
-  // A longer list may be none, but a count that is nonsense: it is read once the driver has taken it.
+  // A larger count may be an invalid argument, so such a list is read only after the driver has accepted it.
   constexpr unsigned kMostRead = 4096;
   CUcontext context = nullptr;
   driver_.CtxGetCurrent(&context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which memory is mapped into which parts of sparse arrays: it is in use until the part is unmapped or the array goes.
+// The memory that is mapped into regions of sparse arrays. It is in use until the region is unmapped or the array ends.
 #ifndef GPUSHARE_BOOKS_SPARSE_ARRAYS_H_
 #define GPUSHARE_BOOKS_SPARSE_ARRAYS_H_
 
@@ -21,22 +21,22 @@ class SparseArrays {
  public:
   struct Region {
     uint64_t array;
-    // In elements, of one layer of one level; the tail of a mipmapped array has only a first extent, in bytes.
+    // In elements, within one layer of one level. The tail of a mipmapped array has only the first extent, in bytes.
     bool tail;
     uint32_t level, layer;
     std::array<uint64_t, 3> offset, extent;
     SharedMemory::Place memory;
-    uint8_t place;  // the array's context
+    uint8_t place;  // the tag of the array's context
 
     bool Covers(const Region& other) const;
   };
   static Region RegionOf(const CUarrayMapInfo& info, const SharedMemory::Place& memory,
                          uint8_t place);
 
-  // They go from list to list without memory of the host.
+  // A list, because moving regions between lists needs no host memory.
   using List = std::list<Region>;
   void Map(List regions);
-  // What lies within the region, to be used no longer. Of a part of a mapping the whole stays.
+  // Takes the mappings within the region, which are no longer used. A mapping that is only partly within it stays whole.
   List Unmap(const Region& region);
   List TakeOf(uint64_t array);
   List TakeOf(const ContextTags::Set& contexts);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered allocation, from any pool. By how much a pool grows is unknown before the call: reserved before is
-// the size in whole units, unless as much lies idle there and is the payer's; afterwards the pool's own figure is charged,
-// and the rest given back. What the pool turns out to have grown by beyond tells its unit. Where the quota has no room for
-// it, idle memory is given up, else the allocation is freed again and refused.
+// Stream-ordered allocation from any pool. It is unknown before the call how much the pool will grow. So the size in whole units
+// is reserved, unless the payer has enough idle memory there. Afterwards the pool's own figure is charged and the rest is given
+// back. Growth beyond that reveals the pool's unit. If the quota has no room for it, idle memory is given up; if that is not
+// enough, the allocation is freed again and refused.
 #include <algorithm>
 #include <new>
 #include <optional>
@@ -17,7 +17,7 @@ namespace gpushare::books {
 
 Answer Books::MemAllocAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
                             CUstream stream) {
-  // The stream's device may be another than the current one, and none need be current.
+  // The stream's device may differ from the current one, and there may be no current device.
   CUdevice device = payer.device;
   CUmemoryPool pool = nullptr;
   if (device >= 0 || driver_.CtxGetDevice(&device) == CUDA_SUCCESS) {
@@ -36,7 +36,7 @@ Answer Books::MemAllocFromPoolAsync(const Payer& payer, CUdeviceptr* pointer, si
 uint8_t Books::Register(CUmemoryPool pool, Answer* answer) {
   const int device = PoolDevice(pool);
   uint64_t reserved = 0;
-  // A handle that is nobody's must not have a number: it would keep it. The driver refuses it, in its own words.
+  // An invalid handle must not get a number, which it would keep. The driver refuses it with its own error.
   if (device == kHost || driver_.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
                                                      &reserved) != CUDA_SUCCESS) {
     return 0;
@@ -52,13 +52,14 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
                            CUmemoryPool pool, bool given, CUstream stream, const Call& call) {
   if (pointer == nullptr || bytes == 0 || pool == nullptr) return {call()};
   while (IsCapturing(stream)) {
-    // What is captured becomes a graph's. Where the capture has ended before the call it is of a pool, and not paid for.
+    // A captured allocation belongs to a graph. If the capture ended just before the call, it came from a pool and is not
+    // charged.
     has_captured_.store(true, std::memory_order_relaxed);
     const Answer captured{call()};
     CUmemoryPool const of = captured.ok() ? HandleAt(*pointer) : nullptr;
     if (of == nullptr) return captured;
     const Relaxed relaxed(driver_);
-    // At once, and with what the pool keeps of it: in the stream's order it may be captured.
+    // Free it at once and trim the pool: a stream-ordered free might be captured.
     driver_.MemFree(std::exchange(*pointer, 0));
     driver_.MemPoolTrimTo(of, 0);
     if (const uint8_t number = pools_.Find(of); number != 0) Reconcile(pools_, number, nullptr);
@@ -69,7 +70,7 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
   if (number == 0) return answer.ok() ? Answer{call()} : answer;
   if (pools_.Retired(number)) return {CUDA_ERROR_INVALID_VALUE};
   quota::Account* const account = payer.account;
-  uint64_t least = 0;  // by which the pool grew when it was tried
+  uint64_t least = 0;  // the growth of the pool in an earlier try
   for (;;) {
     const uint64_t growth = std::max(InUnits(bytes, PoolUnit(number)), least);
     if (growth == quota::kUnlimited) return Refused(payer);
@@ -78,8 +79,8 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       if (!PayDebt(payer, pools_, number)) return Refused(payer);
       continue;
     }
-    // What lies idle may be of no use, and the pool grow all the same. Where there may be no room for that, one call
-    // goes at a time: what it gives back nobody has got a part of.
+    // The idle memory may not be usable, so the pool may still grow. If there may be no room for that, calls go one at a time,
+    // so that no other call gets a part of what this one gives back.
     std::optional<base::ClockLock> alone;
     if (begun.whole && IsNearQuota(*account, growth)) {
       pools_.Answered(number);
@@ -90,7 +91,7 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
     }
     const bool may_grow = begun.whole && alone.has_value();
     if (may_grow) pools_.MayGrow(number);
-    uint64_t ahead = 0;  // reserved beyond the size, for the pool's growth
+    uint64_t ahead = 0;  // bytes reserved beyond the size, for the pool's growth
     if (!begun.whole) {
       alone.reset();
       ahead = growth - bytes;
@@ -120,12 +121,12 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
     if (!answer.ok()) {
       give_back();
       if (!begun.whole) account->Cancel(growth);
-      // The driver may have given idle memory up, looking for room.
+      // The driver may have given up idle memory to find room.
       Reconcile(pools_, number, nullptr);
       return answer;
     }
     if (has_captured_.load(std::memory_order_relaxed) && HandleAt(*pointer) == nullptr) {
-      // A capture has begun before the call.
+      // A capture began before the call, so the allocation belongs to a graph.
       give_back();
       if (!begun.whole) account->Cancel(growth);
       return answer;
@@ -133,7 +134,7 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
     if (!begun.whole) account->Commit(bytes);
     uint8_t actual = number;
     if (!given && !IsOf(*pointer, &actual)) {
-      // Of a stream of another device, or the current pool is another meanwhile. What lies idle stays where it is.
+      // The stream is of another device, or the current pool has changed meanwhile. Idle memory of the first pool stays there.
       give_back();
       if (actual == 0 || (begun.whole && !account->Reserve(bytes))) {
         FreeUnseen(*pointer, stream);
@@ -158,8 +159,8 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
   }
 }
 
-// Lists what was allocated and pays for what the pool grew by, of which `ahead` is reserved and expected. False: there
-// is no room for that, and `*least` was not known to the request before: it may wait for it.
+// Lists the allocation and pays for the pool's growth, of which `ahead` bytes are reserved and expected. False if there is no
+// room for that and `*least` is now known to the request for the first time, so that it may wait for it.
 bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes,
                              uint8_t number, bool was_idle, CUstream stream, uint64_t ahead,
                              const Growth& its_own, Answer* answer, uint64_t* least) {
@@ -180,7 +181,7 @@ bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t 
   if (PayForPool(payer, number, ahead, &missing)) return true;
   const uint64_t grown = was_idle ? missing : bytes + missing;
   LearnUnit(bytes, grown);
-  // No room for what the pool has grown by.
+  // There is no room for the pool's growth.
   TakeBack(*pointer, number, stream, IsNew(number, its_own, bytes));
   *pointer = 0;
   PayOrOwe(payer, pools_, number, missing, ahead);
@@ -204,7 +205,7 @@ uint64_t Books::PoolUnit(uint8_t number) {
   return told;
 }
 
-// By one call that the pool grew for. Growth that is in no unit for that size is of several.
+// Learns the unit from the growth of one call. If no unit explains the growth, it was due to several calls.
 void Books::LearnUnit(uint64_t bytes, uint64_t grown) {
   uint64_t unit = pool_unit_.load(std::memory_order_relaxed);
   if (unit == 0 || grown > kMostUnit) return;
@@ -212,7 +213,7 @@ void Books::LearnUnit(uint64_t bytes, uint64_t grown) {
   if (InUnits(bytes, unit) == grown) pool_unit_.store(unit, std::memory_order_relaxed);
 }
 
-// So near that several calls at once might not all find room for what the pool grows by.
+// Whether the account is so near its limit that several concurrent calls might not all find room for the pool's growth.
 bool Books::IsNearQuota(const quota::Account& account, uint64_t growth) {
   constexpr uint64_t kCallsAtOnce = 16;
   return quota::Minus(account.most(), account.charged()) / kCallsAtOnce < growth;
@@ -220,7 +221,7 @@ bool Books::IsNearQuota(const quota::Account& account, uint64_t growth) {
 
 bool Books::HasRoom(const quota::Account& account, uint64_t bytes) {
   if (quota::Minus(account.most(), account.charged()) < bytes) return false;
-  if (account.source() != nullptr) return true;  // which may give more
+  if (account.source() != nullptr) return true;  // the source may give more
   const quota::Account* const parent = account.parent();
   return account.Reachable() >= bytes && (parent == nullptr || parent->Reachable() >= bytes);
 }
@@ -241,12 +242,12 @@ CUmemoryPool Books::HandleAt(CUdeviceptr pointer) {
 
 bool Books::IsCapturing(CUstream stream) {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  // Of a stream that is none the driver says so in the call itself.
+  // For an invalid stream the call itself returns the driver's error.
   return driver_.StreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
          capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-// False when the pointer is of another pool than `*number`, which it then is (0: one too many).
+// False if the pointer comes from another pool than `*number`; then sets `*number` to that pool (0 if there are too many).
 bool Books::IsOf(CUdeviceptr pointer, uint8_t* number) {
   int devices = devices_.load(std::memory_order_relaxed);
   if (devices == 0 && driver_.DeviceGetCount(&devices) == CUDA_SUCCESS) devices_.store(devices);
@@ -261,7 +262,7 @@ bool Books::IsOf(CUdeviceptr pointer, uint8_t* number) {
   return false;
 }
 
-// What is live in it keeps the pool for as long as it is asked.
+// The pool cannot be destroyed during the call, since it has a live allocation.
 bool Books::IsBalanced(CUmemoryPool pool, uint8_t number) {
   uint64_t reserved = 0;
   return driver_.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ==
@@ -309,12 +310,12 @@ void Books::PayOrOwe(const Payer& payer, Pools& pools, uint8_t number, uint64_t 
   }
 }
 
-// Of pools of either kind. Debts of who has room again are paid as soon as anybody reconciles.
+// For both kinds of pools. Reconcile() pays the debts of accounts that have room again.
 bool Books::PayDebt(const Payer& payer, Pools& pools, uint8_t number) {
   for (const bool room : {false, true}) {
     if (room) {
       MakeRoom(*payer.account);
-      payer.account->Grow(1);  // as far as it is overdrawn, and beyond
+      payer.account->Grow(1);  // covers the overdraft too
     }
     if (&pools == &pools_) TrimPool(number);
     Reconcile(pools, number, nullptr);
@@ -323,7 +324,7 @@ bool Books::PayDebt(const Payer& payer, Pools& pools, uint8_t number) {
   return false;
 }
 
-// Where the stream has nothing left to do the memory is free at once, else only when it comes to it.
+// If the stream is idle the memory is freed at once, else when the stream reaches the free.
 CUresult Books::FreeUnseen(CUdeviceptr pointer, CUstream stream) {
   const Relaxed relaxed(driver_);
   return driver_.StreamQuery(stream) == CUDA_SUCCESS ? driver_.MemFree(pointer)
@@ -339,7 +340,8 @@ Books::Growth Books::BeginGrowth(uint8_t number, bool whole, uint64_t expects) {
   return growth;
 }
 
-// What the pool took for one call alone holds nothing that a stream has freed and still uses. A capture's call is not seen.
+// Whether the pool took the memory from the device for this call alone. Then no stream has freed it before and still uses it.
+// Once an allocation was captured this cannot be known.
 bool Books::IsNew(uint8_t number, const Growth& since, uint64_t bytes) {
   uint64_t reserved = 0;
   if (since.alone.calls == 0 || has_captured_.load(std::memory_order_relaxed) ||
@@ -353,7 +355,7 @@ void Books::TakeBack(CUdeviceptr pointer, uint8_t number, CUstream stream, bool 
   quota::Allocation allocation;
   if (!pointers_.Take(pointer, &allocation)) return;
   const CUresult freed = is_new ? driver_.MemFree(pointer) : CUDA_ERROR_NOT_READY;
-  // Else it is there, and charged.
+  // If it cannot be freed, it still exists and stays charged.
   if (freed != CUDA_SUCCESS && FreeUnseen(pointer, stream) != CUDA_SUCCESS) {
     return Restore(pointers_, pointer, allocation);
   }
@@ -373,14 +375,14 @@ void Books::Reconcile(Pools& pools, uint8_t number, uint64_t* claim) {
   Pools::Reading reading = pools.BeginReading(number);
   std::vector<Pools::Credit> credits;
   bool settled = false;
-  // A call that ended meanwhile reads what is true later than this one, and settles it.
+  // If the figure keeps changing, give up: a call that ended meanwhile reads a later figure, and settles it.
   for (int i = 0; i < Pools::kReads && reading.pool != nullptr && !settled; ++i) {
     uint64_t reserved = 0;
     if (ReservedOf(pools, number, reading.pool, &reserved) != CUDA_SUCCESS) break;
     try {
       settled = pools.Reconcile(number, &reading, reserved, claim, &credits);
     } catch (const std::bad_alloc&) {
-      break;  // the next look will do
+      break;  // the next call reconciles
     }
   }
   if (!settled) {
@@ -399,7 +401,7 @@ void Books::Credit(const std::vector<Pools::Credit>& credits) {
 
 void Books::TrimPool(uint8_t number) {
   const Relaxed relaxed(driver_);
-  // As long as it is read another thread does not have the driver destroy it.
+  // While a reading is in progress no other thread destroys the pool.
   const Pools::Reading reading = pools_.BeginReading(number);
   if (reading.pool == nullptr) return;
   driver_.MemPoolTrimTo(reading.pool, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual memory management: physical memory is charged from its creation until its last handle reference and its
-// last mapping are gone. Addresses cost nothing.
+// Virtual memory management. Physical memory is charged from its creation until its last handle reference and its last mapping
+// are gone. Address ranges cost nothing.
 #include <unistd.h>
 
 #include <new>
@@ -11,7 +11,7 @@
 
 namespace gpushare::books {
 
-// What is bound to a multicast object goes with it, and may be the last use.
+// When a multicast object ends, so do its bindings, which may be the last use of their memory.
 void Books::Finish(SharedMemory& memory, const SharedMemory::Ended& ended) {
   if (!ended.has_value()) return;
   for (const SharedMemory::Binding& binding : ended->bindings) {
@@ -20,7 +20,7 @@ void Books::Finish(SharedMemory& memory, const SharedMemory::Ended& ended) {
   if (ended->charge.account != nullptr) Ended(ended->charge);
 }
 
-// Asked of a handle that the driver would not release: another thread may have been faster.
+// Whether a handle still exists that the driver refused to release: another thread may have been faster.
 bool Books::Exists(CUmemGenericAllocationHandle handle) {
   CUmemAllocationProp properties;
   return driver_.MemGetAllocationPropertiesFromHandle(&properties, handle) == CUDA_SUCCESS;
@@ -29,7 +29,7 @@ bool Books::Exists(CUmemGenericAllocationHandle handle) {
 Answer Books::MemCreate(const Payer& payer, CUmemGenericAllocationHandle* handle, size_t bytes,
                         const CUmemAllocationProp* properties, unsigned long long flags) {
   const auto create = [&] { return driver_.MemCreate(handle, bytes, properties, flags); };
-  // Memory of the host is not charged.
+  // Host memory is not charged.
   if (handle == nullptr || bytes == 0 || properties == nullptr ||
       properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return {create()};
@@ -89,7 +89,7 @@ CUresult Books::MemExportToShareableHandle(void* shareable, CUmemGenericAllocati
   const CUresult result = driver_.MemExportToShareableHandle(shareable, handle, type, flags);
   if (!place) return result;
   try {
-    // Of other types of handles the memory goes with the last of its references here.
+    // With other types of handles the memory ends with its last reference in this process.
     if (result == CUDA_SUCCESS && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
         descriptors_.Watch(*static_cast<int*>(shareable), place)) {
       if (descriptors_.many()) CreditClosed();
@@ -109,7 +109,7 @@ void Books::CreditClosed() {
   try {
     closed = descriptors_.TakeClosed();
   } catch (const std::bad_alloc&) {
-    return;  // the next look will do
+    return;  // the next call credits it
   }
   for (const SharedMemory::Place& place : closed) Finish(physical_, physical_.Unexport(place));
 }
@@ -129,7 +129,7 @@ Answer Books::MemMap(const Payer& payer, CUdeviceptr address, size_t bytes, size
   if (!__builtin_add_overflow(offset, bytes, &end)) {
     quota::Account* account = nullptr;
     unpaid = physical_.Unpaid(place, end, &account);
-    if (account != nullptr) pays.account = account;  // who mapped less of it before
+    if (account != nullptr) pays.account = account;  // the account that mapped a part before
   }
   const Answer answer = unpaid > 0 ? Charged(pays, unpaid, map) : Answer{map()};
   if (!place) return answer;
@@ -161,7 +161,7 @@ CUresult Books::MemUnmap(CUdeviceptr address, size_t bytes) {
   const CUresult result = driver_.MemUnmap(address, bytes);
   for (const SharedMemory::Mapping& mapping : mappings) {
     CUmemGenericAllocationHandle held = 0;
-    // Refused, and still there unless another thread unmapped it meanwhile.
+    // The driver refused, so the mapping still exists unless another thread has unmapped it meanwhile.
     if (result != CUDA_SUCCESS &&
         driver_.MemRetainAllocationHandle(&held, reinterpret_cast<void*>(mapping.address)) ==
             CUDA_SUCCESS) {
