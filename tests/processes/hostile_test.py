@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who floods the broker's socket: the broker's memory stays bounded, and who is there is served."""
+"""Clients that flood the broker's socket: the broker's memory stays bounded, and connected programs are served."""
 
 import errno
 import resource
@@ -29,10 +29,10 @@ class Flood(Node):
         self.held.clear()
 
     def flood(self, *packets):
-        """So many connections, each of which sends these and never reads; those that the broker ends are kept open here."""
+        """Opens CONNECTIONS connections that send `packets` and never read. Those that the broker closes stay open on this side."""
         for _ in range(CONNECTIONS):
             one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            # The broker does not wait for anybody; who comes waits for its turn to be let in.
+            # The broker accepts without waiting, so a client may have to wait until it is accepted.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
             one.connect(self.socket)
             one.setblocking(False)
@@ -44,10 +44,10 @@ class Flood(Node):
             self.held.append(one)
 
     def floods(self, *packets):
-        """What the broker's memory and descriptors came to, beyond what it had before."""
+        """Floods the broker twice. Returns the growth of its memory."""
         stays = self.start_victim("stays")
         self.eventually(lambda: self.launches() > 0)
-        broker = Asks(self.socket)  # connected before: who comes now is one of too many
+        broker = Asks(self.socket)  # connected beforehand, since later connections are over the limit
         self.addCleanup(broker.socket.close)
         launches = [broker.share("stays")["launches"]]
         memory, descriptors = self.memory(), self.descriptors()
@@ -59,11 +59,11 @@ class Flood(Node):
             grown = self.memory() - memory, self.descriptors() - descriptors
             print(f"{CONNECTIONS} connections: {grown[0] / MIB:.1f} MiB and {grown[1]} descriptors more; meanwhile"
                   f" {launches[-1] - launches[-2]} launches", file=sys.stderr)
-            # As many as one user may have, with room for a few that are on their way.
+            # As many connections as one user may have, and room for a few that are being set up.
             self.assertLessEqual(grown[1], 2 * 1024 + 64)
             self.let_go()
         self.eventually(lambda: self.descriptors() <= descriptors + 8)
-        # And somebody else may come.
+        # Another program can still register.
         comes = self.start_victim("dies")
         self.eventually(lambda: self.launches("dies") > 0)
         self.assertIsNone(comes.poll())
@@ -80,7 +80,7 @@ class Flood(Node):
         self.assertLess(self.floods(self.packet(self.HELLO, b"dies", b"flood", b"")), 16 * MIB)
 
     def test_of_those_that_ask_and_do_not_read(self):
-        # Answers that nobody takes have a bound of 64 MiB.
+        # Unread answers are limited to 64 MiB in total.
         ask = self.packet(Asks.QUERY, b"list")
         self.assertLess(self.floods(*[ask] * 64), 80 * MIB)
 

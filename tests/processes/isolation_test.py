@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant with a process of its own is kept from (isolation=process, and every tenant of a broker): the column of
-docs/isolation.md that takes several processes to test."""
+"""The isolation of a tenant with its own process (isolation=process, and every tenant of a broker): the column of docs/isolation.md
+that takes several processes to test."""
 
 import sys
 import unittest
 
 from together import Together, sdk
 
-# Of one program its virtual device, for which no other is in its process, and how to break it.
+# The program has the only virtual device in its process, and a way to break it.
 ALONE = """
             own = gpu.virtual_device("own", memory="512MiB", isolation="process")
             broken = gpushare.Simulation(runtime).inject"""
@@ -19,7 +19,7 @@ print(json.dumps([work(0.5, start=60, end=160), work(0.5, start=200, end=300), l
 
 
 class Isolation(Together):
-    # Its neighbour has its half meanwhile, all afterwards, and its memory as ever.
+    # Meanwhile the neighbour has its half, afterwards all of the GPU, and its memory is unaffected.
     def test_a_fault_is_its_processs_own(self):
         (said, after), (beside, alone, pieces) = self.together([("memory=1GiB,isolation=process", sdk(ALONE + """
             work(own, 0.5, end=10)
@@ -38,7 +38,7 @@ class Isolation(Together):
         self.assertGreater(alone, 93)
         self.assertEqual(pieces, 8)
 
-    # The GPU cuts its time into slices: the neighbour goes on, at half the pace.
+    # The GPU divides its time into slices: the neighbour continues at half the pace.
     def test_a_kernel_that_never_ends_leaves_the_others_slices(self):
         _, (beside, alone, pieces) = self.together([("memory=1GiB", sdk(ALONE + """
             work(own, 0.5, end=10)
@@ -64,7 +64,7 @@ class Isolation(Together):
             with gpu.virtual_device("own", isolation="process") as own:
                 refused("one", "shared")
                 refused("two", "process")
-                # Nor of another runtime.
+                # The isolation also excludes tenants of another runtime.
                 other = gpushare.Runtime()
                 try: gpushare.Gpu(other).virtual_device("three")
                 except gpushare.FailedPreconditionError as error: told.append(str(error))

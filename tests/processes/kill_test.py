@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`kill -9` at any instruction of a process, and of the broker: nobody else waits, and nothing is left behind."""
+"""`kill -9` at any instruction of a process or of the broker: no other process has to wait, and nothing is left behind."""
 
 import os
 import random
@@ -27,7 +27,7 @@ class Kills(Node):
         self.eventually(lambda: len(self.share("stays")["processes"]) == 2)
         broker = Asks(self.socket)
         self.addCleanup(broker.socket.close)
-        broker.share("stays")  # it is connected
+        broker.share("stays")  # connects now
         before = self.descriptors()
         chance = random.Random(1)
         recovered, behind = [], []
@@ -37,8 +37,8 @@ class Kills(Node):
             killed = time.monotonic()
             for victim in victims:
                 victim.send_signal(signal.SIGKILL)
-            # Nobody is left in the tenant's share: all that it had is free again.
-            ended = None  # before which nothing can be back: on a busy machine that takes the kernel long
+            # Afterwards the tenant's share has no processes, and all its resources are free again.
+            ended = None  # the earliest possible time; on a busy machine the kernel takes long to end a process
             while broker.share("dies")["processes"]:
                 self.assertLess(time.monotonic() - killed, PATIENCE)
                 if ended is None and all(has_ended(victim) for victim in victims):
@@ -54,7 +54,7 @@ class Kills(Node):
         share = self.share("dies")
         self.assertEqual(share["processes"], [])
         self.assertEqual((share["memory_granted"], share["memory_used"]), (0, 0))
-        # Before, the connection of a `list` may have been one of them that is gone by now.
+        # The count before may include a connection of a `list` that has ended by now.
         self.eventually(lambda: self.descriptors() <= before)
         self.assert_goes_on(stays)
         for what, took in ("the kill of two processes", recovered), ("their end", behind):
@@ -62,7 +62,7 @@ class Kills(Node):
             p50, p99, most = (1e3 * took[min(int(part * len(took)), len(took) - 1)] for part in (0.5, 0.99, 1))
             print(f"all back after {what}: p50 {p50:.1f} ms, p99 {p99:.1f} ms, most {most:.1f} ms of {len(took)} times",
                   file=sys.stderr)
-        # What those that are gone had is there for the next, all of it.
+        # The next process gets all that the ended ones had.
         last = self.start_victim("dies")
         self.eventually(lambda: self.launches("dies") > 0)
         self.assertEqual(self.share("dies")["memory_granted"], 24 << 20)
@@ -93,13 +93,13 @@ print(free.value)
 
 
 class Teardown(Node):
-    """The GPU has a process's memory back only some time after its end, as of real ones."""
+    """The GPU gets a process's memory back only some time after its end, like a real GPU."""
 
     TEARDOWN = 30_000
     AFTER = "100ms"
 
     def free(self):
-        """Of the GPU, by a program of its own that is no tenant's."""
+        """The GPU's free memory, as seen by a separate program that belongs to no tenant."""
         environment = {**self.environment, "GPUSHARE_BROKER": "none"}
         done = subprocess.run([sys.executable, "-c", FREE], env=environment, capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -131,10 +131,10 @@ class Teardown(Node):
         self.eventually(lambda: (self.descriptors(), self.pages()) <= before)
         stays.kill()
         self.eventually(lambda: not broker.share("stays")["processes"])
-        # All of them are gone for longer than that.
+        # All of them have been gone for longer than the teardown.
         self.eventually(lambda: self.free() == whole)
         broker.socket.close()
-        # The file that the next broker reads goes with the last process.
+        # The file for the next broker goes with the last process.
         self.eventually(lambda: set(os.listdir(self.folder.name)) == files)
 
 
@@ -152,7 +152,7 @@ for line in sys.stdin:
 
 
 class Reclaims(Node):
-    """A process that held most of the GPU is killed, and the next of its tenant wants as much at once."""
+    """A process that holds most of the GPU is killed, and the tenant's next process at once asks for as much."""
 
     TEARDOWN = 1_000_000
     AFTER = "1500ms"
@@ -162,7 +162,7 @@ class Reclaims(Node):
         with open(self.config, "a") as file:
             file.write("  - {name: large, spec: 'memory=14GiB'}\n")
         self.assertEqual(subprocess.run([COMMAND, "reload", "--socket", self.socket], timeout=PATIENCE).returncode, 0)
-        # It keeps the GPU: of one that nobody has nothing is torn down.
+        # Keeps the GPU in use: a GPU without processes has no teardown.
         keeper = self.start([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, env={**self.environment, "GPUSHARE_BROKER": "none"})
         self.assertEqual(keeper.stdout.readline(), "ready\n")
 
@@ -190,7 +190,7 @@ class Reclaims(Node):
         self.assertGreaterEqual(self.share("large")["memory_reclaiming"], 12 << 30)
         self.ask(following, 12 << 10)
         self.eventually(lambda: self.share("large")["memory_reclaiming"] > 0)
-        # Who needs nothing of it waits for nothing.
+        # A process that does not need this memory does not wait.
         self.ask(beside, 512)
         self.assertEqual(self.answer(beside), [0, 14 << 10, 14 << 10])
         self.assertGreaterEqual(self.share("large")["memory_reclaiming"], 12 << 30)
@@ -201,13 +201,13 @@ class Reclaims(Node):
         self.assertGreaterEqual(waited, 0.9)
         print(f"by {self.GPU}: as much as was held {1e3 * waited:.0f} ms after the kill, of 1000 the GPU's own", file=sys.stderr)
         self.eventually(lambda: self.share("large")["memory_reclaiming"] == 0)
-        # More than the quota is refused, and at once.
+        # A request above the quota is refused at once.
         self.ask(beside, 14 << 10)
         self.assertEqual(self.answer(beside)[0], 2)
 
 
 class ReclaimsBesideNvml(Reclaims):
-    """The broker asks NVML, too, which does not name who is torn down."""
+    """The broker also queries NVML, which does not list processes during their teardown."""
 
     GPU = "sim"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker as a process, and processes that use its GPU, which is a simulated one on the machine's clock."""
+"""A broker process and processes that use its GPU, which is simulated on the machine's clock."""
 
 import json
 import os
@@ -13,11 +13,11 @@ import unittest
 COMMAND = os.environ["GPUSHARE_COMMAND"]
 VICTIM = os.environ["GPUSHARE_VICTIM"]
 PRELOAD = os.environ["GPUSHARE_PRELOAD"]
-PATIENCE = 60  # seconds that anything may take before the test says that it hangs
+PATIENCE = 60  # the time in seconds after which a test counts as hanging
 
 
 class Asks:
-    """The broker's figures over one connection, asked as fast as it answers (src/ipc/message.h)."""
+    """Queries the broker's figures over one connection, as fast as it answers (src/ipc/message.h)."""
 
     QUERY, PART = 6, 8
 
@@ -34,14 +34,14 @@ class Asks:
             kind, _, more = struct.unpack_from("<HHI", packet)
             assert kind == self.PART, packet
             text += packet[12:]
-        # None, before the first process has come so far.
+        # The tenant is missing before its first process has registered.
         return next((share for share in json.loads(text)["shares"] if share["tenant"] == tenant), {"processes": []})
 
 
 class Node(unittest.TestCase):
-    TEARDOWN = 0  # of a process that has ended, in microseconds: until the GPU has its memory back
-    AFTER = "0s"  # the broker takes it to be back, where nobody says
-    GPU = "none"  # the broker knows it by
+    TEARDOWN = 0  # the time in microseconds that the GPU takes to get back the memory of a process that has ended
+    AFTER = "0s"  # the time after which the broker assumes that, if it cannot find out
+    GPU = "none"  # the GPU that the broker is configured with
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="gpushare-node-")
@@ -104,11 +104,11 @@ class Node(unittest.TestCase):
         return len(os.listdir(f"/proc/{self.broker.pid}/fd"))
 
     def pages(self):
-        """How many the broker has mapped of those that it shares with processes."""
+        """The number of pages shared with processes that the broker has mapped."""
         with open(f"/proc/{self.broker.pid}/maps") as maps:
             return sum("memfd:gpushare" in line for line in maps)
 
     def memory(self):
-        """What the broker has of the machine's memory, in bytes."""
+        """The broker's resident memory in bytes."""
         with open(f"/proc/{self.broker.pid}/statm") as figures:
             return int(figures.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -14,7 +14,7 @@ import unittest
 COMMAND = os.environ["GPUSHARE_COMMAND"]
 PYTHON = os.environ["GPUSHARE_PYTHON"]
 
-# Takes what it gets in pieces of 16 MiB, says how many those were, and holds them until its input ends.
+# Allocates as many pieces of 16 MiB as it can, prints their number, and holds them until its input ends.
 CHILD = """
 import sys
 from program import *
@@ -24,7 +24,7 @@ while int(d.cuMemAlloc(16 << 20)[0]) == 0: pieces += 1
 print(pieces, flush=True)
 sys.stdin.read()
 """
-# Two of these, one after the other has all it can get.
+# Starts two children one after the other; each gets as much as it can.
 PROGRAM = """
 import os, subprocess, sys
 assert os.getppid() == int(sys.argv[1]), "its parent is another"
@@ -79,7 +79,7 @@ class Private(unittest.TestCase):
             os.mkdir(runtime)
             environment = {**os.environ, "GPUSHARE_DRIVER": "sim", "CHILD": CHILD, "XDG_RUNTIME_DIR": runtime, "OUT": out,
                            "PYTHON": PYTHON, "GPUSHARE_SIM": f"memory=16GiB,clock=wall,shared={os.path.basename(folder)}"}
-            # It registers long after the shell has ended, and has no descriptor of it.
+            # The child registers long after the shell has ended, and has no descriptor of the shell's.
             late = '(sleep 1; exec "$PYTHON" -c "$CHILD" > "$OUT" 2>&1) < /dev/null > /dev/null 2>&1 & exit 0'
             done = subprocess.run([COMMAND, "run", "--gpu", "sim", "--broker", "private", "--memory", "64MiB", "--",
                                    "sh", "-c", late], env=environment, capture_output=True, text=True, timeout=60)

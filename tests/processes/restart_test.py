@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A broker that is killed and begun again while its processes hold memory: their tenant never has more than its quota, by
-the simulated GPU's own count, and none of them loses what it had."""
+"""A broker that is killed and restarted while its processes hold memory: by the simulated GPU's own count, their tenant never has more
+than its quota, and no process loses its memory."""
 
 import json
 import os
@@ -17,7 +17,7 @@ PRELOAD = os.environ["GPUSHARE_PRELOAD"]
 QUOTA = 1024  # MiB
 PATIENCE = 60
 
-# Says what each call came to, one a line. Without the preloaded object it is the witness.
+# Prints the result of each call on its own line. Without the preloaded library, the program is the witness.
 PROGRAM = """
 import ctypes, sys
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -122,7 +122,7 @@ class Restarts(unittest.TestCase):
         third = self.another()
         self.assertEqual(third("alloc(900)"), OUT_OF_MEMORY)
         self.assertEqual(self.assert_within_quota(), 800)
-        # One is back, the other is not, and all that it may hold is its own.
+        # One process is back and the other is not; all memory that the absent one may hold is reserved for it.
         second.process.send_signal(signal.SIGCONT)
         self.eventually(lambda: third("alloc(5)") == OK)
         self.assertEqual(second("alloc(300)"), OUT_OF_MEMORY)
@@ -142,7 +142,7 @@ class Restarts(unittest.TestCase):
             for program in (self.first, second):
                 self.assertEqual(program("alloc(100)"), OUT_OF_MEMORY)
             self.assertEqual(self.assert_within_quota(), 1000)
-        # What one leaves who ends while there is no broker is the others'.
+        # The memory of a process that ends while there is no broker is available to the others.
         self.kill_broker()
         second.end()
         self.programs -= 1

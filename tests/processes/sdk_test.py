@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that use the SDK beside unmodified ones, on one simulated GPU, its one clock and a broker's one set of books."""
+"""Programs that use the SDK beside unmodified ones, on one simulated GPU with one clock, and one broker."""
 
 import sys
 import unittest
@@ -18,7 +18,7 @@ class Sdk(Together):
             self.assertAlmostEqual(part / sum(flat), share, delta=delta)
         self.assertGreater(sum(flat), busy * 1000)
 
-    # Over a second: within 1 pp, as between processes of one kind. Each has run its kernels alone before.
+    # Over a second, within 1 pp, as between processes of one kind. Each has run its kernels alone before.
     def test_the_device_is_divided_between_a_program_with_the_sdk_and_an_unmodified_one(self):
         self.divided([("weight=3", sdk("""
             device = gpu.virtual_device("a")
@@ -45,10 +45,10 @@ class Sdk(Together):
             one, other = gpu.virtual_device("one"), gpu.virtual_device("other")
             print(json.dumps(at_once(lambda: work(one, 0.5), lambda: work(other, 0.5))))
             """))])
-        self.assertAlmostEqual((one + other) / 200, 0.25, delta=0.03)  # 5 ms of it were saved up
+        self.assertAlmostEqual((one + other) / 200, 0.25, delta=0.03)  # 5 ms of saved-up credit
         self.assertAlmostEqual(one, other, delta=2)
 
-    # To the byte, whoever comes first: a quota is taken when it is promised, the rest as it is used.
+    # Exact to the byte, in any order: a quota is charged when it is promised, other memory when it is used.
     def test_memory_of_a_tenant_with_both_kinds_of_processes(self):
         code = """
         quota = gpu.virtual_device("quota", memory="512MiB")
@@ -68,9 +68,9 @@ class Sdk(Together):
         """
         mine, (pieces, seen) = self.together([("memory=1GiB", sdk(code)), ("", others)], of=[0, 0])
         held, promised, rest, quota, total = mine
-        self.assertEqual(promised, 8)  # its quota was its own all the time
+        self.assertEqual(promised, 8)  # its quota was reserved for it all the time
         self.assertEqual(quota, [0, 512 * MIB])
-        self.assertEqual(held + pieces, 8)  # the rest whose came first
+        self.assertEqual(held + pieces, 8)  # the rest goes to the first that asks
         self.assertEqual(held, 8)
         self.assertEqual(rest, [0, 512 * MIB])
         self.assertEqual(seen, [0, 1024 * MIB])
@@ -111,7 +111,7 @@ class Sdk(Together):
         self.assertIn("asked", grown[1])
         self.assertEqual(again, [768 * MIB, 768 * MIB])
 
-    # What a closed runtime had is the others', although its process lives on.
+    # The memory of a closed runtime is available to the others, although its process lives on.
     def test_the_end_of_a_runtime_gives_all_back(self):
         code = """
         held = fill(gpu.virtual_device("a"))
@@ -145,7 +145,7 @@ class Sdk(Together):
                 except Exception as error: said.append(f"{type(error).__name__}: {error}")
             half = gpu.virtual_device("h", memory="50%")
             said.append(half.memory)
-            # Copies are held to the tenant's limit.
+            # The tenant's limit applies to its copies.
             stream, buffer = half.stream(), half.alloc("100MiB")
             data = bytes(100 << 20)
             begin = now()
@@ -160,7 +160,7 @@ class Sdk(Together):
         self.assertEqual(said[3], [512 * MIB, 512 * MIB])
         self.assertGreater(said[4], 190)
 
-    # Each copy begins when there is any byte left, and what it owes outlives its virtual device, and its runtime.
+    # Each copy begins as soon as a single byte may be copied. Its debt outlives its virtual device and its runtime.
     def test_no_copy_passes_the_limit_by_being_the_last(self):
         code = sdk("""
             data = bytes(8 << 20)
@@ -182,14 +182,14 @@ class Sdk(Together):
             took.append(now() - begin)
             print(json.dumps(took))
             """)
-        # The other keeps the broker.
+        # The other program keeps the broker running.
         (devices, runtimes), _ = self.together([("h2d=200MB/s", code), ("", "until(2000); print(0)")], of=[0, 0])
-        # 500 ms of the limit; what the first owes is paid by the second, the last's by nobody.
+        # 500 ms at the limit. Each copy pays for the previous one, and nobody pays for the last.
         self.assertGreater(devices, 440)
         self.assertLess(devices, 520)
         self.assertGreater(runtimes, 440)
 
-    # Each waits for its copy, and then for a piece of each other.
+    # Each waits for its own copy, and then for a piece of every other one.
     def test_virtual_devices_that_copy_at_once_take_turns(self):
         for sizes in ([1 << 20] * 3, [64 << 10, 4 << 20]):
             (got,) = self.together([("h2d=200MB/s", sdk(f"""
@@ -204,11 +204,11 @@ class Sdk(Together):
                 devices = [(gpu.virtual_device(str(i)), size) for i, size in enumerate({sizes})]
                 print(json.dumps(at_once(*[lambda d=d, s=s: copy(d, s) for d, s in devices])))
                 """))])
-            self.assertAlmostEqual(sum(got) / 100, 1, delta=0.08)  # 10 ms that were saved up, and a piece of each
+            self.assertAlmostEqual(sum(got) / 100, 1, delta=0.08)  # 10 ms of saved-up credit, and a piece of each
             copies = [each * 1e6 / size for each, size in zip(got, sizes)]
             self.assertLess(max(copies) - min(copies), 4)
 
-    # A program that is preloaded as well has one engine, and what it makes is of the same share.
+    # A program that is also preloaded has a single engine, and everything it creates belongs to the same share.
     def test_preloaded_it_has_one_share(self):
         code = """
         made = gpu.virtual_device("a", memory="512MiB")
@@ -230,13 +230,13 @@ class Sdk(Together):
                 told[broker] = "a runtime"
             except gpushare.FailedPreconditionError as error:
                 told[broker] = "GPUSHARE_BROKER" in str(error)
-        gpushare.Runtime(broker=os.environ["GPUSHARE_BROKER"])  # which is its own
+        gpushare.Runtime(broker=os.environ["GPUSHARE_BROKER"])  # its own broker is accepted
         print(json.dumps(told))
         """
         (told,) = self.together([("memory=1GiB", preloaded_sdk(code))])
         self.assertEqual(told, {"none": True, "": True, "/nowhere/broker.sock": True})
 
-    # What the environment asks for is what the broker gives; a part of that would be taken twice.
+    # The broker already applies the environment's limits. A part such as 50 % must not be applied again to its grant.
     def test_numba_has_all_of_the_processs_share(self):
         prologue, variables, code = sdk("""
         ctypes.CDLL(runtime.driver_path)  # Numba loads what is there by its name

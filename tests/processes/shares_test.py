@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified programs in processes of their own, on one simulated GPU and its one clock, with a broker between them."""
+"""Unmodified programs in separate processes with a broker, on one simulated GPU with one clock."""
 
 import sys
 import unittest
@@ -9,8 +9,8 @@ from together import Together
 
 
 class Processes(Together):
-    # Over a second: within 1 pp, as in one process. Of what is missing from the whole second, 100 us of each 4 ms are the
-    # GPU's own change of contexts.
+    # Over a second, within 1 pp, as in one process. The sum is less than the whole second since, among other things,
+    # the GPU's context switches take 100 us of every 4 ms.
     def test_weights_divide_the_device(self):
         code = "print(json.dumps(work({}, end=1000)))"
         a, b = self.together([("weight=3", code.format(1)), ("weight=1", code.format(0.1))])
@@ -26,14 +26,14 @@ class Processes(Together):
         self.assertGreater(sum(got), 950)
 
     def test_kernels_that_neither_has_run_before(self):
-        # One begins while the other's first are measured.
+        # One begins while the other's first kernels are measured.
         a, b = self.together([("", "print(json.dumps(work(0.5, end=150)))"),
                               ("", "print(json.dumps(work(0.5, start=0.5, end=150)))")])
         self.assertAlmostEqual(a / (a + b), 0.5, delta=0.015)
 
     def test_a_cap_alone(self):
         (a,) = self.together([("cap=25%", "print(json.dumps(work(0.5)))")])
-        self.assertAlmostEqual(a / 200, 0.25, delta=0.03)  # 5 ms of it were saved up
+        self.assertAlmostEqual(a / 200, 0.25, delta=0.03)  # 5 ms of saved-up credit
 
     def test_a_cap_of_threads_with_a_context_each(self):
         (a,) = self.together([("cap=10%", """
@@ -54,15 +54,15 @@ class Processes(Together):
         sim.gpushare_sim_thread_enter(b"main")
         print(json.dumps(sum(begun) / 1000))
         """)])
-        self.assertAlmostEqual(a, 0.1, delta=0.01)  # 5 ms of it were saved up
+        self.assertAlmostEqual(a, 0.1, delta=0.01)  # 5 ms of saved-up credit
 
-    # Also at first, when nobody knows yet what its kernels take.
+    # Also at the beginning, when the cost of its kernels is unknown.
     def test_a_cap_of_high_priority_alone(self):
         (a,) = self.together([("priority=high,cap=60%", "print(json.dumps(work(5)))")])
-        self.assertAlmostEqual(a / 200, 0.6, delta=0.06)  # 5 ms of it were saved up, and a kernel
+        self.assertAlmostEqual(a / 200, 0.6, delta=0.06)  # 5 ms of saved-up credit, and one kernel
 
     def test_what_a_cap_of_high_priority_leaves_is_the_others(self):
-        # Of short kernels, of long ones, and with a program that waits for each.
+        # With short kernels, with long ones, and with a program that waits for each kernel.
         for high, other in ("1", "1"), ("0.5", "0.5"), ("0.5, wait=True", "1"), ("3", "1"):
             with self.subTest(high=high, other=other):
                 a, b = self.together([("priority=high,cap=60%", f"print(json.dumps(work({high}, end=1000)))"),
@@ -70,9 +70,9 @@ class Processes(Together):
                 self.assertAlmostEqual(a / 1000, 0.6, delta=0.01)
                 self.assertGreaterEqual(b / 1000, 0.3)
 
-    # A kernel of 0.1 ms now and then. Two changes of contexts of 100 us lie between two of them: the one to the service is
-    # within the time that this waits for its kernel, the one back is not. What others have in flight when it comes is two
-    # kernels at most.
+    # The service runs a kernel of 0.1 ms now and then. Two context switches of 100 us fall between two such kernels:
+    # the one to the service counts in the time for which it waits for its kernel, the one back does not. When the
+    # service arrives, at most two kernels of the others are in flight.
     def test_what_a_service_leaves_is_the_others(self):
         service = """
         period, took = {}, []
@@ -82,7 +82,7 @@ class Processes(Together):
             begin = max(begin + period, now())
             sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((begin - now()) * 1e6))))
             ok(launch(kernel, 0.1)); ok(d.cuCtxSynchronize())
-            # Until then nobody knows what its kernels take, and slices are divided.
+            # Before that the cost of its kernels is unknown, and slices are divided.
             if begin > START + 50: took.append(now() - begin)
         print(json.dumps(sorted(took)))
         """
@@ -91,7 +91,7 @@ class Processes(Together):
                 took, other = self.together([("priority=high", service.format(period)), ("", "print(json.dumps(work(0.1, end=500)))")])
                 self.assertLess(took[len(took) // 2], 0.1 + 0.1 + 0.2)
                 self.assertLess(took[int(len(took) * .99)], 0.1 + 0.1 + 0.25)
-                # Less the grace of 30 us.
+                # Excludes the grace of 30 us.
                 left = 1 - (sum(took) / len(took) + 0.03) / period
                 self.assertGreater(other / 500, 0.95 * left)
 
@@ -101,12 +101,13 @@ class Processes(Together):
             with self.subTest(others=others):
                 a, b = self.together([("priority=high", service), ("", job.format(others))], floor="10%")
                 self.assertAlmostEqual(b / 500, 0.1, delta=0.025)
-                # Two changes of contexts each 10 ms, and what it takes to launch each of its kernels.
+                # Two context switches every 10 ms, and the time to launch each of its kernels.
                 self.assertGreater(a / 500, 0.8)
         a, b = self.together([("priority=high", service), ("", job.format(0.1))])
         self.assertLess(b / 500, 0.03)
 
-    # Into less than two changes nothing fits, and the service is not made to wait for what would be nobody's.
+    # Nothing fits into a pause that is shorter than two context switches, so the service must not have to wait for
+    # unusable time.
     def test_what_is_too_short_for_others_is_not_taken_from_a_service(self):
         took, _ = self.together([("priority=high", """
         took = []
@@ -139,14 +140,14 @@ class Processes(Together):
 
         def copies(size, start=0, end=1000):
             return "h2d=200MB/s", code.format(start, end, size, size)
-        # In large and in small pieces, beside another tenant's, who has no limit. 5 ms of the limit are 1 MB.
+        # In large and in small pieces, beside another tenant without a limit. 5 ms at the limit are 1 MB.
         (a, _), (b, _), (c, _), (other, _) = self.together(
             [copies(4 << 20), copies(64 << 10), copies(1 << 20), ("", copies(1 << 20)[1])], of=[0, 0, 0, 3])
-        self.assertAlmostEqual((a + b + c) / 200, 1, delta=0.07)  # of each a piece more, and what was saved up
+        self.assertAlmostEqual((a + b + c) / 200, 1, delta=0.07)  # one more piece of each, and the saved-up credit
         for each in a, b, c:
             self.assertAlmostEqual(each / (a + b + c), 1 / 3, delta=0.04)
         self.assertGreater(other, 2000)
-        # What one leaves is the other's at once; the other direction has no limit.
+        # The other process gets at once what one leaves. The other direction has no limit.
         (a, back), (b, _) = self.together([copies(1 << 20), copies(1 << 20, 500, 750)], of=[0, 0])
         self.assertAlmostEqual((a + b) / 200, 1, delta=0.03)
         self.assertAlmostEqual(b / 200, 0.125, delta=0.015)
@@ -183,7 +184,7 @@ class Processes(Together):
         (alone, residual, beside), rate = self.together([("priority=high", service), ("priority=low", train)])
         self.assertLess(beside, 1.05 * alone + residual)
         self.assertGreater(beside, alone)
-        # 1 MiB each 3 ms is the service's, the rest of the link best effort's.
+        # The service has 1 MiB every 3 ms, and the low tenant the rest of the link.
         self.assertGreater(rate, 0.95 * ((8 << 20) / residual - (1 << 20) / 3))
 
     def test_copies_of_graphs_keep_to_the_limit_of_their_tenant(self):
@@ -200,7 +201,7 @@ class Processes(Together):
         ok(d.cuStreamSynchronize(stream))
         print(json.dumps(copied / 1e6))
         """
-        # One process with graphs, one without, of one tenant; 5 ms of the limit are 1 MB.
+        # Two processes of one tenant, one with graphs and one without. 5 ms at the limit are 1 MB.
         eager = """
         host, memory = ok(d.cuMemAllocHost(4 << 20)), ok(d.cuMemAlloc(4 << 20))
         sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((START - now()) * 1e6))))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs in processes of their own, on one simulated GPU and its one clock, with a broker between them: unmodified ones
-under the preloaded library, and ones that use the SDK."""
+"""Runs programs in separate processes with a broker, on one simulated GPU with one clock: unmodified programs under the preloaded
+library, and programs that use the SDK."""
 
 import json
 import os
@@ -24,7 +24,8 @@ sim.gpushare_sim_now.restype = ctypes.c_uint64
 now = lambda: sim.gpushare_sim_now() / 1e6
 def until(when): sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((START + when - now()) * 1e6))))
 def all_are_there():
-    # When, in milliseconds of the common clock, all begin: all have said when they were ready, and come to the same.
+    # The time in milliseconds of the common clock at which all programs begin. Each writes when it was ready, so all
+    # compute the same time.
     folder, count = os.environ["READY"], int(os.environ["READY_COUNT"])
     mine = os.path.join(folder, "ready-%d" % os.getpid())
     with open(mine + ".new", "w") as file: file.write(str(now()))
@@ -41,7 +42,8 @@ context()
 kernel = spin()
 START = all_are_there()
 def work(each, wait=False, start=0, end=200):
-    # Launches kernels of `each` ms from START + start to START + end; how many milliseconds of them were begun.
+    # Launches kernels of `each` ms from START + start to START + end. Returns the sum of their lengths in
+    # milliseconds.
     until(start)
     count = 0
     while now() < START + end:
@@ -66,7 +68,7 @@ gpu = gpushare.Gpu(runtime)
 spin = gpu.load(PTX)["spin"]
 START = all_are_there()
 def work(device, each, wait=False, start=0, end=200):
-    # The same, by `device`.
+    # The same, on `device`.
     stream = device.stream()
     until(start)
     count = 0
@@ -76,21 +78,21 @@ def work(device, each, wait=False, start=0, end=200):
     stream.synchronize()
     return count * each
 def fill(device, most=1000):
-    # Pieces of 64 MiB until there is no more.
+    # Allocates pieces of 64 MiB until there are no more.
     pieces = []
     try:
         while len(pieces) < most: pieces.append(device.alloc("64MiB"))
     except gpushare.QuotaExceededError: pass
     return pieces
 def at_once(*bodies):
-    # Each on a thread of its own; what they answer.
+    # Runs each body on its own thread and returns their results.
     threads = [runtime.start_thread(body) for body in bodies]
     return [thread.join() for thread in threads]
 """
 
 
 def sdk(code):
-    """A program that uses the SDK, and is not preloaded."""
+    """A program that uses the SDK without the preloaded library."""
     return SDK, {"PYTHONPATH": PACKAGE + ":" + SHIM_TESTS, "LD_PRELOAD": ""}, code
 
 
@@ -104,8 +106,8 @@ def unmodified(code):
 
 class Together(unittest.TestCase):
     def together(self, tenants, more="", of=None, floor=None):
-        """Runs one program a tenant, `tenants` being (spec, code), and answers what each printed as JSON. `of`: whose each
-        one is instead, by place; a spec counts once. `floor`: of the broker's configuration."""
+        """Runs one program for each (spec, code) in `tenants`, and returns the JSON that each printed. Each is a tenant of its own,
+        unless `of` lists the indices of the programs' tenants, whose specs count once. `floor` goes to the broker's configuration."""
         with tempfile.TemporaryDirectory(prefix="gpushare-processes-") as folder:
             socket = os.path.join(folder, "broker.sock")
             name = os.path.basename(folder)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that knows nothing of gpushare and does everything all the time, to be killed at any instruction:
+// An unmodified program that makes all kinds of calls without pause, so that it can be killed at any instruction:
 //
-//   victim [SECONDS]      registers, then allocates, launches, copies and frees until it is killed, or for so long
+//   victim [SECONDS]      registers, then allocates, launches, copies and frees until it is killed, or for SECONDS
 //
-// With SECONDS it prints how many rounds it made.
+// With SECONDS it prints the number of its rounds.
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
