@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMostRecord = 1 << 20;
 
-// `find` is getpwnam_r() or getgrnam_r(), `id` what is wanted of its record.
+// `find` is getpwnam_r() or getgrnam_r(); `id` is the wanted member of its record.
 template <typename Record, typename Id>
 absl::StatusOr<uint32_t> Find(const std::string& name, const char* what,
                               int (*find)(const char*, Record*, char*, size_t, Record**), Id id) {
@@ -25,7 +25,7 @@ absl::StatusOr<uint32_t> Find(const std::string& name, const char* what,
                                                    [](char c) { return c >= '0' && c <= '9'; });
   if (number) {
     uint32_t value = 0;
-    // The largest number means none.
+    // The largest number means no id.
     if (absl::SimpleAtoi(name, &value) && value != UINT32_MAX) return value;
     return absl::InvalidArgumentError("allowed: 0 to 4294967294");
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Users and groups by name or number.
+// Numbers of users and groups, given by name or number.
 #ifndef GPUSHARE_BROKER_ACCOUNT_H_
 #define GPUSHARE_BROKER_ACCOUNT_H_
 
@@ -10,7 +10,7 @@
 
 namespace gpushare::broker {
 
-// "1000", or the name of one that this machine knows. InvalidArgument: what is allowed.
+// Takes a number such as "1000", or a name that this machine knows. InvalidArgument: the message says what is allowed.
 absl::StatusOr<uint32_t> UserId(const std::string& name);
 absl::StatusOr<uint32_t> GroupId(const std::string& name);
 

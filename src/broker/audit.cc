@@ -23,8 +23,8 @@ void Audit::Add(const Claims& before, const Counts& counted, const Claims& after
     seen.least = std::min(seen.least, *bytes);
     seen.latest = *bytes;
   }
-  // Its context was there all the time, so the look at which there was least beside is nearest to it. Of one in which it
-  // allocated nobody knows what the driver had counted.
+  // The process's context existed in every look, so the look with the smallest excess is nearest to its size. A look during
+  // which the process allocated is left out: it is unknown which allocations the driver had counted.
   for (const auto& [process, bytes] : counted) {
     const auto first = before.find(process), second = after.find(process);
     if (!bytes.has_value() || *bytes == 0 || first == before.end() || second == after.end() ||
@@ -47,8 +47,8 @@ void Audit::Add(const Claims& before, const Counts& counted, const Claims& after
 }
 
 AuditResult Audit::Judge(const Seen& seen) const {
-  if (seen.looks < looks_) return AuditResult::kNone;        // it was not there all the time
-  if (seen.latest == UINT64_MAX) return AuditResult::kNone;  // what it holds is not known
+  if (seen.looks < looks_) return AuditResult::kNone;        // not present in all looks
+  if (seen.latest == UINT64_MAX) return AuditResult::kNone;  // its memory is not known
   if (!seen.claimed) return AuditResult::kStranger;
   if (Exceeds(seen.least, seen.most.granted, allowance_)) return AuditResult::kOverGrant;
   if (Exceeds(seen.least, seen.most.says, allowance_)) return AuditResult::kUnderstates;
@@ -85,7 +85,7 @@ const AuditReport& AuditLog::Take(Findings found) {
     const auto known = reported.find(process);
     if (finding.counted == UINT64_MAX && known != reported.end() && !IsOfTime(finding.what) &&
         !IsOfTime(known->second.what)) {
-      // That it is over is not known either.
+      // Without a figure it is also not known whether the earlier finding is over, so that is kept.
       now[process] = before_.at(process);
       if (known->second.what != AuditResult::kNone) finding = known->second;
       continue;

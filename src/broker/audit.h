@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes say they hold of a GPU, against what the driver says.
+// Compares what processes say they hold of a GPU with what the driver says.
 //
-// A process's pages can say anything, and one that calls the driver past gpushare says nothing of it. The driver counts
-// by process as well, so that both are found:
+// A process can write anything to its pages, and memory that it takes past gpushare is not in them at all. The driver
+// also counts memory by process, so the audit finds both:
 //
 //   Audit audit(allowance);
 //   audit.Add(before, counted, after);           // once; and again for as long as there are Suspects()
 //   const AuditReport& report = log.Take(audit.Findings(), now);
 //
-// The driver's figure has what gpushare does not charge, above all the process's context: `allowance` is for that. The
-// two figures are not of one instant. So a finding has to hold between the most that was said and the least that was
-// counted in a number of looks, and again at the next audit: a process that allocates and frees is not one that lies.
+// The driver's figure includes what gpushare does not charge, above all the process's context; `allowance` covers that.
+// The two figures are not taken at the same instant. So a finding compares the largest claim with the smallest count of
+// several looks, and has to hold again at the next audit: a process that allocates and frees does not lie.
 //
 // Pure: figures and time are arguments.
 #ifndef GPUSHARE_BROKER_AUDIT_H_
@@ -37,27 +37,27 @@ struct OnGpu {
   }
 };
 
-// By its pages. Of several sessions of one process the sum.
+// What a process says on its pages, summed over its sessions.
 struct Claim {
   uint64_t says = 0, granted = 0;
-  // Device time and launches so far (time_audit.h), and whether it has commands that are not done.
+  // Device time and launches so far (time_audit.h), and whether the process has unfinished commands.
   int64_t time_used_ns = 0;
   uint64_t launches = 0;
   bool in_flight = false;
 };
 using Claims = std::map<OnGpu, Claim>;
-// By the driver, bytes; nothing: it lists the process without a figure, and what that holds is not known.
+// Bytes by the driver's count. nullopt: the driver lists the process without a figure, so what it holds is unknown.
 using Counts = std::map<OnGpu, std::optional<uint64_t>>;
 
 struct Finding {
   AuditResult what = AuditResult::kNone;
-  uint64_t counted = 0;  // UINT64_MAX: the driver has said no figure
-  // What it holds beside that which it says: its contexts, modules and libraries. UINT64_MAX: not known.
+  uint64_t counted = 0;  // UINT64_MAX: the driver gave no figure
+  // What the process holds beyond its claim: its contexts, modules and libraries. UINT64_MAX: not known.
   uint64_t overhead = UINT64_MAX;
   Claim claim;
-  // Of a finding of time: device time by the driver, at least, and as the process says, over the same stretch.
+  // For a finding of time: the least device time by the driver, and the process's claim, over the same stretch.
   int64_t ran_ns = 0, says_ran_ns = 0;
-  std::string program;  // of one that is no tenant's, where it can be seen
+  std::string program;  // of a process that is no tenant's, if it can be seen
 };
 using Findings = std::map<OnGpu, Finding>;
 
@@ -70,11 +70,11 @@ class Audit {
  public:
   explicit Audit(uint64_t allowance) : allowance_(allowance) {}
 
-  // `before` and `after` the driver counted.
+  // Adds one look: the claims taken before and after the driver counted.
   void Add(const Claims& before, const Counts& counted, const Claims& after);
-  // Processes that have a claim which what was added does not bear out. More looks may clear them.
+  // Whether the looks so far contradict the claim of any process. More looks may clear it.
   bool Suspects() const;
-  // Everything that was counted or listed without a figure, with what came of it.
+  // A finding for every process that the driver counted or listed without a figure.
   Findings Result() const;
 
  private:
@@ -94,21 +94,21 @@ class Audit {
 // What is known after the latest audit.
 struct AuditReport {
   uint64_t audits = 0;
-  bool known = false;  // whether the latest one came to anything
-  // What is found at one audit, and at the one before nothing, is kNone. Findings of time hold as they come.
+  bool known = false;  // whether the latest audit succeeded
+  // A finding of memory that the audit before did not have is still kNone. Findings of time hold at once.
   Findings processes;
   std::map<OnGpu, Finding>
-      news;  // who of them was not found before, whatever for; kNone: what is over
+      news;  // processes that had no finding before; kNone: a finding that is over
 
-  // Into the figures that it belongs to.
+  // Adds the findings to the figures of their processes and GPUs.
   void AddTo(Snapshot* snapshot) const;
 };
 
-// Audits one after another.
+// Follows audits over time.
 class AuditLog {
  public:
   const AuditReport& Take(Findings found);
-  // There is no audit, or it failed: what was found is old.
+  // Call when the audit is off or has failed: the findings are out of date.
   void Forget();
   const AuditReport& report() const { return report_; }
 

@@ -13,7 +13,7 @@
 namespace gpushare::broker {
 namespace {
 
-constexpr Nanos kSettingsEvery = Seconds(1);  // a configuration may be read again
+constexpr Nanos kSettingsEvery = Seconds(1);  // how often to look for a changed configuration
 
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
@@ -34,7 +34,7 @@ bool IsStopped(const std::string& process) {
     const std::string stat = FirstLine((at->path() / "stat").string());
     const size_t name = stat.rfind(") ");  // it may have parentheses of its own
     const char state = name == std::string::npos || name + 2 >= stat.size() ? '?' : stat[name + 2];
-    if (state == 'Z' || state == 'X') continue;  // it has ended
+    if (state == 'Z' || state == 'X') continue;  // the thread has ended
     if (state != 'T' && state != 't') return false;
     any = true;
   }
@@ -95,9 +95,9 @@ Time Auditor::SampleTime() {
   const absl::StatusOr<Ran> ran = sample_(time_.Since(subjects.gpus));
   if (!ran.ok()) {
     time_.Forget();
-    return kNever;  // that NVML does not answer the count says
+    return kNever;  // the count of memory reports that NVML does not answer
   }
-  // What it has said since then, not before: whoever has done something meanwhile has said it.
+  // The claims are taken after the samples, so that they include everything that the samples saw.
   time_.Add(service_.TakeAuditSubjects().claims, *ran, clock_.Now());
   return After(clock_.Now(), kBetweenSamples);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Audits a service's processes, again and again, on a thread of its own: NVML may take long, and the broker waits for
-// nobody.
+// Audits a service's processes periodically, on its own thread: NVML may take long, and the broker must not wait for it.
 //
 //   Auditor auditor(*service, std::move(nvml), clock);
 //   ...
@@ -24,49 +23,50 @@
 
 namespace gpushare::broker {
 
-// What the driver counts of these GPUs.
+// Returns what the driver counts on these GPUs.
 using CountProcesses = std::function<absl::StatusOr<Counts>(const std::vector<std::string>& uuids)>;
 
-// How busy processes kept GPUs, each since then.
+// Returns how busy processes kept GPUs, each since the given time.
 using SampleProcesses =
     std::function<absl::StatusOr<Ran>(const std::map<std::string, uint64_t>& since)>;
 
-// Every thread of a process, by a signal or a debugger: what it says is as old as that. `process`: its folder in /proc.
+// Whether every thread of a process has been stopped by a signal or a debugger, so that its pages are out of date.
+// `process` is its directory in /proc.
 bool IsStopped(const std::string& process);
 
 class Auditor {
  public:
-  // A process publishes what it holds 160 ms after a change at the latest: a look at suspects takes longer than that.
+  // A process publishes what it holds within 160 ms of a change. The looks at suspects together take longer than that.
   static constexpr int kLooks = 24;
   static constexpr Nanos kBetweenLooks = Millis(10);
-  // The driver keeps a process's latest sample alone, a sixth of a second of it: no longer than that.
+  // The driver keeps only a process's latest sample, of a sixth of a second, so this must be shorter.
   static constexpr Nanos kBetweenSamples = Millis(150);
 
-  // Without `sample` nothing is found of time.
+  // Without `sample` only memory is audited.
   Auditor(Service& service, CountProcesses count, base::Clock& clock, SampleProcesses sample = {});
   ~Auditor() { End(); }
   Auditor(const Auditor&) = delete;
   Auditor& operator=(const Auditor&) = delete;
 
-  // No audit begins any more. Waits for the one that runs.
+  // Begins no more audits and waits for the current one.
   void End();
 
  private:
   void Run();
-  // Whether it is to go on.
+  // Whether to go on.
   bool Wait(Time until);
-  // When to look again for time; kNever: there is nobody to look at.
+  // When to take the next samples of time; kNever: there is no process to sample.
   Time SampleTime();
-  // False: it was interrupted, or the driver does not answer.
+  // Runs one audit. False: it was interrupted, or the driver does not answer.
   bool Once(uint64_t allowance);
 
   Service& service_;
   const CountProcesses count_;
   base::Clock& clock_;
   const SampleProcesses sample_;
-  TimeAudit time_;  // of the thread
+  TimeAudit time_;  // used only by the thread
   std::atomic<uint32_t> ended_{0};
-  bool fails_ = false;  // the latest one did
+  bool fails_ = false;  // the latest audit failed
   std::unique_ptr<base::ClockThread> thread_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often one peer may call the broker: so often at once, and from then on as often as calls come back to it.
+// Limits how often one peer may call the broker: a token bucket with a burst of kBurst calls.
 //
 // Pure: time is passed in.
 #ifndef GPUSHARE_BROKER_CALL_LIMIT_H_
@@ -14,10 +14,10 @@ namespace gpushare::broker {
 class CallLimit {
  public:
   static constexpr int kBurst = 64;
-  static constexpr Nanos kEvery = Micros(500);  // one call comes back
+  static constexpr Nanos kEvery = Micros(500);  // the bucket regains one call
 
-  // One call has come. kNever: the next may come at any time; else: not before then, when two have come back, for whoever
-  // is heard again may be called by that alone.
+  // Takes one call. kNever: the next may come at any time. Otherwise the next may come only at the returned time, when the
+  // bucket has two calls again, since listening to the peer again may itself count as a call.
   Time Take(Time now, Nanos every = kEvery) {
     const auto back = (now - since_) / every;
     if (back >= kBurst - left_) {
@@ -33,7 +33,7 @@ class CallLimit {
 
  private:
   int left_ = kBurst;
-  Time since_{};  // when the last came back
+  Time since_{};  // when the bucket last regained a call
 };
 
 }  // namespace gpushare::broker

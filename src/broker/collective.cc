@@ -27,7 +27,7 @@ Time Collective::PassesAt(const Side& side) const {
 }
 
 bool Collective::HeldInStep(const Side& side, Time now) const {
-  // What others may be waiting for is held by its own cap alone.
+  // Work that other GPUs may be waiting for is held only by its own cap.
   return now < remembered_until_ && now < WaitedForAt(side) &&
          std::any_of(sides_.begin(), sides_.end(), [](const Side& each) { return each.in_debt; });
 }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the caps of one tenant on several GPUs do to one another.
+// Coordinates the caps of one tenant on several GPUs.
 //
-// A kernel of a collective (an all-reduce) runs on its GPU until those on the others have run too. Where one of them is
-// held because a cap is used up, the rest spin, which is device time and is charged; their debt then holds the next one,
-// for which the first spins. Under caps of half of the device and less that grows with each step, without bound. So, of a
-// tenant that has processes on several GPUs:
+// A kernel of a collective (an all-reduce) runs on its GPU until the kernels on the other GPUs have run too. If one of them
+// is held because its cap is used up, the others spin, and are charged for that device time. Their debt then holds the next
+// kernel, for which the first GPU spins. With caps of half of the device or less the debt grows with each step, without
+// bound. So for a tenant that has processes on several GPUs:
 //
-//   1. While work of it on one GPU has not ended when it should have, for `patience`, what a cap holds on another passes,
-//      and is charged: debt against a cap is never forgiven.
-//   2. For `remembered` after that its caps hold in step: while one is used up nothing begins on the others either, of what
-//      they were granted before too, and all go on together. So they pay while nobody spins, and seldom need 1.
-//   3. Work may be late on purpose, to let other work pass. Until all caps are paid no more than `at_once` and a command
-//      passes, and from there on a `hold_per_use`th of the time, so what passes a cap in the long run is a burst. What
-//      commands take beyond their grants counts (Passed()).
+//   1. When its work on one GPU has been late for `patience`, work that a cap holds on another GPU passes the cap. It is
+//      charged: debt against a cap is never forgiven.
+//   2. For `remembered` after that, its caps hold in step: while one cap is used up, nothing begins on the other GPUs
+//      either, not even with grants given before, and all go on together. So the debts are paid while no kernel spins, and
+//      rule 1 is seldom needed.
+//   3. A tenant may make work late on purpose, to pass a cap with other work. Until all caps are paid, no more than
+//      `at_once` and one command passes, and after that only one part in `hold_per_use` of the time, so that in the long
+//      run only a burst passes a cap. What commands take beyond their grants counts too (Passed()).
 //
 // Pure: time is an argument. One caller at a time.
 #ifndef GPUSHARE_BROKER_COLLECTIVE_H_
@@ -34,10 +35,10 @@ class Collective {
     int hold_per_use = 10;
     Nanos remembered = Seconds(1);
   };
-  // The tenant on one GPU.
+  // The state of the tenant on one GPU.
   struct Side {
-    Time late_since = kNever;  // it has in flight what should have ended; kNever: it has not
-    bool in_debt = false;      // its cap is used up, and not worth a grant again yet
+    Time late_since = kNever;  // since when work in flight has been late; kNever: none is late
+    bool in_debt = false;      // its cap is used up, and does not cover a grant again yet
   };
 
   Collective() : Collective(Options()) {}
@@ -53,22 +54,23 @@ class Collective {
 
   size_t sides() const { return sides_.size(); }
 
-  // What its time book sees at each look.
+  // Takes what the GPU's time book sees at each look.
   void Say(Side& side, bool late, bool in_debt, Time now);
-  // From when on what is held there passes; kNever: nothing that may wait for it is late.
+  // When work held on that GPU may pass its cap; kNever: no work that could be waiting for it is late.
   Time PassesAt(const Side& side) const;
-  // Whether nothing may begin there, for its own cap or another one's.
+  // Whether nothing may begin on that GPU because its cap or another GPU's cap is used up.
   bool HeldInStep(const Side& side, Time now) const;
+  // Counts device time that has passed a cap.
   void Passed(Nanos amount, Time now);
 
  private:
-  // From when on others may be waiting for what is held there: their work is late for long enough.
+  // When work on other GPUs has been late for `patience`, so that it may be waiting for work held on this one.
   Time WaitedForAt(const Side& side) const;
 
   const Options options_;
   std::list<Side> sides_;
-  Nanos passed_{0};    // since all were paid
-  Time held_until_{};  // nothing passes before
+  Nanos passed_{0};    // since all caps were paid
+  Time held_until_{};  // nothing passes a cap before
   Time remembered_until_{};
 };
 

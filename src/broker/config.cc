@@ -30,7 +30,7 @@ using Kind = YamlNode::Kind;
 constexpr size_t kMostTenants = 10'000;
 constexpr size_t kMostLabels = 32;
 constexpr size_t kMostLabelText = 256;
-// What the metrics and who collects them say of every series themselves.
+// Labels that the metrics or their collector set on every series.
 constexpr const char* kTakenLabels[] = {"device_uuid", "tenant", "pid", "job", "instance"};
 
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -60,7 +60,7 @@ absl::Status CheckLabel(std::string_view name) {
       absl::StrJoin(kTakenLabels, ", ")));
 }
 
-// In the text form, or its keys as keys of YAML. `change`: it goes on top of another.
+// Reads a spec as text or as a YAML map with its keys. `change`: it is merged into another spec.
 absl::Status ReadSpec(const YamlReader& in, const YamlNode& value, const std::string& place,
                       bool change, std::string* out) {
   if (value.kind == Kind::kList) {
@@ -90,7 +90,7 @@ absl::Status ReadSpec(const YamlReader& in, const YamlNode& value, const std::st
 absl::Status ReadAccounts(const YamlReader& in, const YamlNode& value, const std::string& place,
                           absl::StatusOr<uint32_t> (*id)(const std::string&),
                           std::vector<uint32_t>* ids) {
-  // A list without anybody would read as nobody, and one that is left out means everybody.
+  // An empty list would look like nobody, but a list that is left out means everybody.
   const bool nobody =
       value.kind == Kind::kNothing || (value.kind == Kind::kList && value.values.empty());
   if (nobody) {
@@ -147,7 +147,7 @@ absl::Status ReadReserve(const YamlReader& in, const YamlNode& map, const std::s
       });
 }
 
-// "off", or a time as in 10s.
+// Reads "off" or a time such as 10s.
 absl::Status ReadInterval(const YamlReader& in, const YamlNode& value, const std::string& place,
                           Nanos* interval) {
   std::string text;
@@ -231,10 +231,10 @@ absl::Status ReadFloor(const YamlReader& in, const YamlNode& value, const std::s
   return absl::OkStatus();
 }
 
-// What a tenant is promised of a GPU, as far as that is known without the GPU.
+// A tenant's promised share of a GPU, as far as it is known without the GPU.
 struct Promise {
   double guarantee = 0;
-  double memory = 0;  // quotas that are a part of it
+  double memory = 0;  // only quotas that are given as a share of the GPU
   int line = 1;
 };
 
@@ -249,14 +249,14 @@ absl::StatusOr<Promise> PromiseOf(const std::string& text, const std::string& ch
                  (spec.set & GPUSHARE_SPEC_MEMORY_SHARE) != 0 ? spec.memory_share : 0, line};
 }
 
-// What all tenants are promised, of each GPU that is named and of any other.
+// The promises to all tenants, for each GPU that is named and for any other.
 class Promises {
  public:
   void Add(const std::string& tenant, const Promise& promise) {
     Add(&everywhere_, promise, Promise());
     made_.push_back({tenant, promise, {}});
   }
-  // Of this GPU the tenant that was added last is promised `promise` instead.
+  // On this GPU, replaces the promise to the tenant that was added last.
   void Instead(const std::string& gpu, const Promise& promise) {
     Add(&on_[gpu], promise, made_.back().everywhere);
     made_.back().on[gpu] = promise;
@@ -278,19 +278,19 @@ class Promises {
     Promise everywhere;
     std::map<std::string, Promise> on;
   };
-  static constexpr double kAll = 1 + 1e-6;  // ten times 10 % is a little more than 1
+  static constexpr double kAll = 1 + 1e-6;  // rounding: ten times 10 % is a little more than 1
 
   static void Add(Promise* sum, const Promise& promise, const Promise& instead_of) {
     sum->guarantee += promise.guarantee - instead_of.guarantee;
     sum->memory += promise.memory - instead_of.memory;
   }
-  // `gpu` empty: of any.
+  // `gpu` empty: any GPU that is not named.
   absl::Status Check(const YamlReader& in, const Promise& sum, const std::string& gpu) const {
     if (sum.guarantee > kAll) return TooMuch(in, "guarantees", &Promise::guarantee, gpu);
     if (sum.memory > kAll) return TooMuch(in, "memory quotas", &Promise::memory, gpu);
     return absl::OkStatus();
   }
-  // Names the first tenant for which nothing is left.
+  // The message names the first tenant that exceeds the GPU.
   absl::Status TooMuch(const YamlReader& in, const char* what, double Promise::*part,
                        const std::string& gpu) const {
     double sum = 0;
@@ -313,7 +313,7 @@ class Promises {
   }
 
   Promise everywhere_;
-  std::map<std::string, Promise> on_;  // beside `everywhere_`
+  std::map<std::string, Promise> on_;  // added to `everywhere_`
   std::vector<Made> made_;
 };
 
@@ -438,7 +438,7 @@ class ConfigReader {
     }
     GPUSHARE_ASSIGN_OR_RETURN(const Promise promise, PromiseOf(tenant.spec, "", map.line));
     promises_.Add(tenant.name, promise);
-    // What is said for a GPU must be valid with what it leaves.
+    // The keys for a GPU must be valid together with the keys of the spec that they do not override.
     for (size_t i = 0; specs != nullptr && i < specs->keys.size(); ++i) {
       const std::string& gpu = specs->keys[i].text;
       const absl::StatusOr<Promise> there =
@@ -482,7 +482,7 @@ absl::StatusOr<Config> LoadConfig(const std::string& path) {
 }
 
 absl::Status CheckSocketPath(std::string_view path) {
-  constexpr size_t kMostPath = 4095, kMostName = 80;  // the latter is ipc::Listener's
+  constexpr size_t kMostPath = 4095, kMostName = 80;  // kMostName is the limit of ipc::Listener
   const size_t name = path.size() - (path.rfind('/') + 1);
   if (!path.empty() && path.front() == '/' && name > 0 && name <= kMostName &&
       path.size() <= kMostPath && !HasZeroByte(path)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a valid configuration says that its author can hardly want.
+// Warnings about a valid configuration.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -19,7 +19,7 @@ struct Found {
   double caps = 0, guarantees = 0;
 };
 
-// On this GPU; empty: on any that is not named. Every spec is one that ParseConfig() has taken.
+// `gpu` empty: any GPU that is not named. ParseConfig() has accepted every spec.
 Found FindOn(const Config& config, const std::string& gpu) {
   Found found;
   for (const TenantConfig& tenant : config.tenants) {
@@ -70,7 +70,7 @@ std::vector<std::string> DoubtsOf(const Config& config) {
       continue;
     }
     if (!gpu.empty()) absl::StrAppend(&doubt, " (on ", gpu, ")");
-    // What is said of any GPU is not said again of one that is named for something else.
+    // A warning about all GPUs is not repeated for a GPU that is named for another reason.
     const auto same = [&](const std::string& said) { return doubt.rfind(said, 0) == 0; };
     if (std::none_of(doubts.begin(), doubts.end(), same)) doubts.push_back(std::move(doubt));
   }

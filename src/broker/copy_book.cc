@@ -20,7 +20,7 @@ void CopyBook::SetLimits(const spec::Limits& limits, Time now, Changed& changed)
     if (rate == way.rate) continue;
     const double per_ns = static_cast<double>(rate) * 1e-9;
     const double depth = per_ns * static_cast<double>(kSavedUp.count());
-    // What was copied without a limit is no debt.
+    // Copies made without a limit are no debt.
     if (way.rate == 0) way.bucket = sched::TokenBucket(per_ns, depth, 0, now);
     way.bucket.Reshape(per_ns, depth, now);
     way.rate = rate;
@@ -83,14 +83,14 @@ Time CopyBook::Serve(size_t i, Time now, Changed& changed) {
   const uint64_t turn = std::max(kLeastTurn, static_cast<uint64_t>(per_turn));
   for (;;) {
     const auto asks = std::find_if(members_.begin(), members_.end(), [i](const Member& member) {
-      // Whatever stands there, it is no more than the wish for another turn.
+      // The value is not trusted: it can only ask for one more turn at a time.
       return member.seat->usage->copy_wanted[i].load(std::memory_order_acquire) > member.granted[i];
     });
     if (asks == members_.end()) return kNever;
     if (way.bucket.level() <= 0) return way.bucket.PositiveAt();
     asks->granted[i] += turn;
     way.bucket.Take(static_cast<double>(turn));
-    // In one order with what the process does, which says what it wants and looks at this then.
+    // Sequentially consistent with the process, which stores what it wants and then reads this grant.
     asks->seat->limits->copy_granted[i].store(asks->granted[i]);
     const bool enough = asks->granted[i] >= asks->seat->usage->copy_wanted[i].load();
     if (enough) changed.Add(*asks->seat);

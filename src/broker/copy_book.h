@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tenant's limit on copies between host and device that its processes have in common.
+// A tenant's limit on copies between host and device, shared by its processes.
 //
-// Each direction is a token bucket of bytes. While it has some, those that ask get a turn each, one after the other: 2 ms of
-// the limit, which they may save up until they copy. So the sum keeps to the limit whoever copies, and each of those
-// that always have something to copy gets the same.
+// Each direction is a token bucket of bytes. While the bucket has bytes, the processes that ask get a turn each, one after
+// the other: 2 ms of the limit, which a process may save up until it copies. So the sum keeps to the limit whichever
+// processes copy, and all processes that always have something to copy get the same.
 //
 //   CopyBook book;
 //   book.SetLimits(limits, now, changed);
 //   CopyBook::Member* a = book.Join(seat, changed);
-//   Time next = book.Look(now, changed);               // reads who asks; look again by then
+//   Time next = book.Look(now, changed);               // reads the requests; look again at `next` or before
 //   book.Leave(a, now, changed);
 //
 // Pure but for the pages: time is an argument, nothing blocks. One caller at a time.
@@ -29,8 +29,8 @@ namespace gpushare::broker {
 class CopyBook {
  public:
   static constexpr Nanos kTurn = Millis(2), kSavedUp = Millis(10);
-  static constexpr uint64_t kLeastTurn = 64 << 10;  // of a slow limit
-  static constexpr Nanos kMostOwed = Seconds(10);   // that one leaves behind, whatever it says
+  static constexpr uint64_t kLeastTurn = 64 << 10;  // bytes, for slow limits
+  static constexpr Nanos kMostOwed = Seconds(10);   // the largest debt that a process leaves behind
   struct Member {
     Seat* seat = nullptr;
     std::array<uint64_t, 2> granted{};
@@ -38,10 +38,11 @@ class CopyBook {
 
   void SetLimits(const spec::Limits& limits, Time now, Changed& changed);
   Member* Join(Seat& seat, Changed& changed);
-  // What it has copied and was not granted its tenant owes: processes that each copy once do not pass the limit.
+  // What the process has copied beyond its grants becomes the tenant's debt, so that a series of processes that copy once
+  // each cannot pass the limit.
   void Leave(Member* member, Time now, Changed& changed);
   Time Look(Time now, Changed& changed);
-  // When nothing is owed any more; `now` at the earliest.
+  // When the debt will be paid; `now` if there is none.
   Time ClearAt(Time now) const;
 
  private:
@@ -53,7 +54,7 @@ class CopyBook {
   void Publish(Changed& changed);
 
   std::array<Way, 2> ways_;    // to the device, from it
-  std::list<Member> members_;  // whose turn comes first stands first
+  std::list<Member> members_;  // in the order of their turns
 };
 
 }  // namespace gpushare::broker

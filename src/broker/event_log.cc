@@ -30,7 +30,7 @@ const char* WordOf(LogLevel level) {
   return "error";
 }
 
-// As in 2026-11-22T14:20:15.123Z.
+// The form is 2026-11-22T14:20:15.123Z.
 std::string Written(int64_t ns) {
   const time_t seconds = static_cast<time_t>(ns / 1'000'000'000);
   tm parts{};
@@ -42,26 +42,26 @@ std::string Written(int64_t ns) {
   return text;
 }
 
-// Whether logfmt takes it without quotes.
+// Whether logfmt needs no quotes for the text.
 bool IsPlain(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
   });
 }
 
-// Long enough for every message, short enough for a line.
+// Bytes of a value: enough for every message, and few enough for a line.
 constexpr size_t kMostValue = 1000;
 
 std::string Logfmt(std::string_view value) {
   return IsPlain(value) ? std::string(value) : JsonQuoted(value);
 }
 
-// Whoever reads the log may have stopped: the broker's work does not wait for that. Lines that there is no room for are
-// lost, and counted.
+// The reader of the log may have stopped reading, and the broker must not wait for it. Lines that do not fit are dropped and
+// counted.
 class StandardError {
  public:
   void Write(std::string_view line) {
-    // A pipe that can be written to takes this much at least without blocking.
+    // A writable pipe takes at least this much without blocking.
     constexpr size_t kAtOnce = 4096;
     pollfd room{STDERR_FILENO, POLLOUT, 0};
     if (line.size() > kAtOnce || poll(&room, 1, 0) <= 0 || (room.revents & POLLOUT) == 0) {
@@ -72,7 +72,7 @@ class StandardError {
     const std::string more =
         lost == 0 ? "" : absl::StrCat("event=log_lines_lost lines=", lost, "\n");
     for (const std::string_view part : {std::string_view(more), line}) {
-      // Nobody is told of what goes wrong here.
+      // There is nowhere to report an error of this write.
       if (!part.empty() && write(STDERR_FILENO, part.data(), part.size()) < 0) return;
     }
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the broker says of itself: one line an event, for people and for log collectors alike.
+// The broker's log: one line per event, for people and for log collectors.
 //
 //   EventLog log({.level = LogLevel::kInfo});
 //   log.Info("session_begins", {{"tenant", name}, {"pid", pid}});
 //   // time=2026-11-22T14:20:15.123Z level=info event=session_begins tenant="trainer 1" pid=4242
 //
-// Events are words that stay the same between versions; docs/broker.md lists them. Whatever comes from outside is
-// escaped, so that nobody forges a line. Threading: any thread; lines are never mixed.
+// The names of events stay the same between versions; docs/broker.md lists them. Text from outside is escaped, so that
+// nobody can forge a line. Threading: any thread; lines are never mixed.
 #ifndef GPUSHARE_BROKER_EVENT_LOG_H_
 #define GPUSHARE_BROKER_EVENT_LOG_H_
 
@@ -38,12 +38,12 @@ struct LogField {
 };
 
 struct LogOptions {
-  LogLevel level = LogLevel::kInfo;  // those below are left out
+  LogLevel level = LogLevel::kInfo;  // lower levels are left out
   LogFormat format = LogFormat::kLogfmt;
-  // Takes a line, with its end. Standard error unless given: in one write, or not at all when that would block; how many
-  // lines were lost then, the next one says (event=log_lines_lost).
+  // Takes a line with its newline. By default the line goes to standard error in one write, or is lost if that would
+  // block; the next line says how many were lost (event=log_lines_lost).
   std::function<void(std::string_view line)> sink;
-  // Nanoseconds since 1970; the machine's clock unless given.
+  // Nanoseconds since 1970; by default the machine's clock.
   std::function<int64_t()> wall_clock;
 };
 

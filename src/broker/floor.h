@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the device's time that those below a high priority keep beside it, however much it wants.
+// The part of the device's time that tenants below high priority keep, however much the high priority wants.
 //
-// What they use is paid from a bucket that fills by that part, whenever they use it: a service that leaves them more is never held
-// for it. When there is a turn in it and they are shut out, they get the device for that long.
+// What the lower tenants use is paid from a bucket that fills at the rate of that part, whenever they use it: a service that
+// leaves them more time is never held for their sake. When the bucket holds a turn while they are shut out, they get the
+// device for that long.
 //
 //   Floor floor;
 //   floor.SetPart(0.1);
-//   floor.Pass(now, /*used=*/Micros(300));   // they have used so much since the last time
+//   floor.Pass(now, /*used=*/Micros(300));   // what they have used since the last call
 //   if (floor.has_turn()) ...
 //
 // Pure: time is passed in.
@@ -21,7 +22,7 @@ namespace gpushare::broker {
 
 class Floor {
  public:
-  // Two changes of contexts are a fifth of it; so long a service waits for it, at most once in kTurn ÷ part.
+  // Two context switches take a fifth of a turn. A service waits this long for a turn, at most once in kTurn ÷ part.
   static constexpr Nanos kTurn = Millis(1);
 
   double part() const { return part_; }
@@ -39,7 +40,7 @@ class Floor {
                         static_cast<double>(kTurn.count()));
   }
   bool has_turn() const { return part_ > 0 && level_ >= static_cast<double>(kTurn.count()); }
-  // When there will be one, if nothing is used meanwhile.
+  // When there will be a turn if nothing is used meanwhile.
   Time TurnAt() const {
     if (part_ <= 0) return kNever;
     const double missing = std::max(static_cast<double>(kTurn.count()) - level_, 0.0);
@@ -47,7 +48,7 @@ class Floor {
   }
 
  private:
-  // What they had of more than that ago is forgotten: they get their part of each second.
+  // Use longer ago than this is forgotten, so that the lower tenants get their part of each second.
   static constexpr Nanos kRemembered = Seconds(1);
 
   double part_ = 0;

@@ -17,7 +17,7 @@ absl::StatusOr<Host> OpenHost(const std::string& driver) {
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
                               host.driver->Describe(ordinal));
-    // What the driver keeps for itself and for contexts: the engine's own default.
+    // The driver's own memory and contexts; the same default as in the engine.
     const uint64_t reserve = std::min<uint64_t>(
         std::max<uint64_t>(256ull << 20, info.total_memory / 100), info.total_memory / 2);
     host.gpus.push_back({.uuid = info.uuid,

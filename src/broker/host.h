@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs of this machine, as the broker needs them: which there are, and whose clock it goes by.
+// The GPUs of this machine, and the clock that the broker uses.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(Host host, OpenHost("sim"));
 //   options.gpus = host.gpus; options.clock = &host.clock();
 //
-// It makes no context, and takes no memory of any GPU.
+// Opening the host makes no context and takes no GPU memory.
 #ifndef GPUSHARE_BROKER_HOST_H_
 #define GPUSHARE_BROKER_HOST_H_
 
@@ -22,11 +22,11 @@ namespace gpushare::broker {
 struct Host {
   std::unique_ptr<driver::Driver> driver;
   std::vector<GpuInfo> gpus;
-  // The machine's, unless the GPU is simulated with a clock of its own.
+  // The machine's clock, unless the GPU is simulated with its own clock.
   base::Clock& clock() const { return driver->clock(); }
 };
 
-// `driver` as driver::OpenOptions::path has it. Unavailable: there is none.
+// `driver` is driver::OpenOptions::path. Unavailable: there is no driver.
 absl::StatusOr<Host> OpenHost(const std::string& driver);
 
 }  // namespace gpushare::broker

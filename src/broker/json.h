@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A snapshot as JSON: what the broker answers `list`, and what the command reads of it. docs/broker.md has the form.
+// Snapshots as JSON: the broker's answer to `list`, read by the command. docs/broker.md describes the format.
 #ifndef GPUSHARE_BROKER_JSON_H_
 #define GPUSHARE_BROKER_JSON_H_
 
@@ -13,7 +13,7 @@ namespace gpushare::broker {
 
 std::string ToJson(const Snapshot& snapshot);
 
-// Keys that are not known are passed over, since the broker may be newer. InvalidArgument: it is none.
+// Ignores unknown keys, since the broker may be newer. InvalidArgument: the text is not a snapshot.
 absl::StatusOr<Snapshot> SnapshotFromJson(std::string_view json);
 
 }  // namespace gpushare::broker

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structs as JSON objects, written and read by one list of their members.
+// Writes and reads structs as JSON objects, both by one list of their members.
 //
 //   void VisitMembers(Is<Tenant> auto& tenant, auto visit) {
 //     visit("name", tenant.name);
@@ -10,8 +10,8 @@
 //   reader.Read("the whole", nlohmann::json::parse(text), tenant);
 //   if (!reader.ok()) Print(reader.wrong());
 //
-// An enumeration has its names in `NamesOf(E)`, in its order. What else holds of a struct that has been read is for
-// `WrongIn(const T&)` to say: the key that is wrong, or nullptr.
+// `NamesOf(E)` returns the names of an enumeration in its order. `WrongIn(const T&)` checks further conditions on a struct
+// that has been read; it returns the key that is wrong, or nullptr.
 #ifndef GPUSHARE_BROKER_JSON_MEMBERS_H_
 #define GPUSHARE_BROKER_JSON_MEMBERS_H_
 
@@ -29,7 +29,7 @@
 
 namespace gpushare::broker {
 
-// A struct to write, which is constant, or to read into.
+// Matches a constant struct, to be written, and a mutable one, to be read into.
 template <typename S, typename T>
 concept Is = std::same_as<std::remove_const_t<S>, T>;
 
@@ -55,7 +55,7 @@ class MembersWriter {
   void Write(int32_t value) { out_.Integer(value); }
   void Write(uint32_t value) { out_.Integer(value); }
   void Write(int64_t value) { out_.Integer(value); }
-  // No limit is null; other numbers this large do not occur.
+  // Null means no limit; other numbers this large do not occur.
   void Write(uint64_t value) {
     value > uint64_t{INT64_MAX} ? out_.Null() : out_.Integer(static_cast<int64_t>(value));
   }
@@ -89,18 +89,18 @@ class MembersWriter {
   base::JsonWriter out_;
 };
 
-// Fills in what is there. Stops at nothing: what is wrong is seen at the end.
+// Fills in the members that are present. Goes on after an error; ok() and wrong() tell at the end.
 class MembersReader {
  public:
   struct Form {
-    bool whole = false;    // every member has to be there, and no other
+    bool whole = false;    // every member must be present, and no other key
     bool no_limit = true;  // a number of bytes or events may be null
     size_t most_text = SIZE_MAX, most_entries = SIZE_MAX;
   };
   explicit MembersReader(const Form& form) : form_(form) {}
 
   bool ok() const { return wrong_.empty(); }
-  // The first key that was.
+  // The first key that was wrong.
   const std::string& wrong() const { return wrong_; }
 
   void Read(const char* key, const nlohmann::json& in, std::string& text) {
@@ -130,7 +130,7 @@ class MembersReader {
     wide <= UINT32_MAX ? void(value = static_cast<uint32_t>(wide)) : Wrong(key);
   }
   void Read(const char* key, const nlohmann::json& in, int64_t& value) {
-    // What is too large for the type is not a number_integer to the library, but of the other kind.
+    // The library classifies a value above INT64_MAX as unsigned.
     const bool fits = in.is_number_integer() &&
                       (!in.is_number_unsigned() || in.get<uint64_t>() <= uint64_t{INT64_MAX});
     fits ? void(value = in.get<int64_t>()) : Wrong(key);

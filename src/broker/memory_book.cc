@@ -7,7 +7,7 @@
 namespace gpushare::broker {
 namespace {
 
-// Stores it where it differs.
+// Stores `value` if it differs. Whether it did.
 template <typename T>
 bool Put(std::atomic<T>& place, T value) {
   if (place.load(kRelaxed) == value) return false;
@@ -26,12 +26,11 @@ MemoryBook::Member* MemoryBook::Enter(Seat& seat, Changed& changed, bool drainin
   Member& member = members_.emplace_back(Member{.seat = &seat, .draining = draining});
   if (former != nullptr) {
     member.granted = former->granted;
-    raised_ = true;  // its page does not say so yet
+    raised_ = true;  // the new page does not show the grant yet
     changed.Add(seat);
     if (former->reclaiming) reclaiming_ -= former->granted;
     members_.remove_if([former](const Member& other) { return &other == former; });
   }
-  // Numbers may start anywhere: only a request made from now on is one.
   if (members_.size() == 1 && !draining) Grant(member, free(), changed);
   return &member;
 }
@@ -68,7 +67,7 @@ void MemoryBook::Reclaim(Member* member, Changed& changed) {
   if (std::exchange(member->reclaiming, true)) return;
   reclaiming_ += member->granted;
   Publish(changed);
-  // Who asks from now on counts on being served: it has to know before it does.
+  // A process that asks from now on waits for this memory, so its page has to show it before.
   PublishReclaiming();
 }
 
@@ -99,7 +98,7 @@ void MemoryBook::Grant(Member& member, uint64_t bytes, Changed& changed) {
   changed.Add(*member.seat);
 }
 
-// To `granted`, unless it has less.
+// Lowers the member's grant to `granted`, unless it is lower already.
 void MemoryBook::Lower(Member& member, uint64_t granted) {
   if (granted >= member.granted) return;
   const uint64_t less = member.granted - granted;
@@ -134,7 +133,7 @@ void MemoryBook::ReadAnswers(Time now, Changed& changed) {
     ipc::LimitsPage& limits = *member.seat->limits;
     if (member.recalled && usage.memory_recalled.load(std::memory_order_acquire) == member.recall) {
       member.recalled = member.deaf = false;
-      // It gives back what it says, and no more than it has.
+      // The process tells what it keeps; that can only lower its grant.
       Lower(member, usage.memory_kept.load(kRelaxed));
       limits.memory_granted.store(member.granted, std::memory_order_release);
       changed.Add(*member.seat);
@@ -159,7 +158,8 @@ void MemoryBook::Recall(uint64_t bytes, const Member& but, bool also_used, Time 
     const uint64_t wanted = std::min(unused, bytes);
     if (wanted == 0) continue;
     bytes -= wanted;
-    if (!member.recalled) AskBack(member, wanted, now, changed);  // else it has been asked
+    if (!member.recalled)
+      AskBack(member, wanted, now, changed);  // otherwise it has been asked already
   }
 }
 
@@ -168,7 +168,7 @@ void MemoryBook::AskBack(Member& member, uint64_t bytes, Time now, Changed& chan
   member.recalled_at = now;
   ipc::LimitsPage& limits = *member.seat->limits;
   limits.memory_recall_to.store(member.granted - bytes, kRelaxed);
-  if (++member.recall == 0) ++member.recall;  // 0 is none
+  if (++member.recall == 0) ++member.recall;  // 0 means no recall
   limits.memory_recall.store(member.recall, std::memory_order_release);
   changed.Add(*member.seat);
 }
@@ -178,8 +178,8 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
   const ipc::UsagePage& usage = *member.seat->usage;
   const uint32_t asked = usage.memory_asked.load(std::memory_order_acquire);
   const uint64_t wanted = usage.memory_wanted.load(kRelaxed);
-  // While it has not answered a recall its grant is about to change; and so it is when a late answer has come since it was
-  // looked for, with which the request has another number.
+  // The member's grant is about to change while a recall to it is not answered. The same holds if a late answer has come
+  // since ReadAnswers(): with it the request has another number.
   if (member.recalled &&
       (!member.deaf || usage.memory_recalled.load(std::memory_order_acquire) == member.recall)) {
     return false;
@@ -193,7 +193,7 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
       };
       waits_for_dead_ = reclaiming_ > 0 && more <= free() + reclaiming_;
       if (waits_for_dead_) {
-        // Who lives is asked once for what they can do without, and may be quicker.
+        // The live members are asked once for what they do not use; that may be quicker.
         if (!std::exchange(member.behind_dead, true)) {
           Recall(more - free(), member, /*also_used=*/false, now, changed);
         }
@@ -201,13 +201,13 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
       }
       if (std::exchange(member.behind_dead, false)) member.front_since = kNever;
       Recall(more - free(), member, /*also_used=*/false, now, changed);
-      // What others say that they use may be old by now: before somebody is refused they are asked once.
+      // What the others say they use may be out of date, so they are asked once before a request is refused.
       if (!hope() && !std::exchange(member.asked_all, true)) {
         Recall(more - free(), member, /*also_used=*/true, now, changed);
       }
-      // Answers that give nothing back would keep the others waiting without end.
+      // Bounds the wait: answers that give nothing back could otherwise keep the queue waiting forever.
       if (member.front_since == kNever) member.front_since = now;
-      // What is this tenant's by its quota others may hold still, who have been asked for it as well.
+      // Memory within this tenant's quota may still be held by members of other books, which have been asked for it too.
       waits_for_others_ = more <= own_free();
       if ((hope() || waits_for_others_) && now - member.front_since < 2 * options_.patience) {
         return false;
@@ -228,7 +228,7 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
   return true;
 }
 
-// To a request that is out of the queue.
+// Answers a request that has been taken out of the queue.
 void MemoryBook::Answer(Member& member, uint32_t asked) {
   member.queued = member.asked_all = member.behind_dead = false;
   member.front_since = kNever;
@@ -245,7 +245,7 @@ void MemoryBook::ServeBehind(Changed& changed) {
     const uint32_t asked = usage.memory_asked.load(std::memory_order_acquire);
     const uint64_t wanted = usage.memory_wanted.load(kRelaxed);
     const bool may = wanted > member.granted && wanted <= limit_ && !member.draining;
-    if (!may || member.recalled) continue;  // for its turn
+    if (!may || member.recalled) continue;  // answered when it is its turn
     const uint64_t more = wanted - member.granted, there = free() + reclaiming_;
     if (more > free() || kept > there || more > there - kept) continue;
     Grant(member, more, changed);
@@ -254,17 +254,18 @@ void MemoryBook::ServeBehind(Changed& changed) {
   }
 }
 
-// What is asked for on the strength of it is answered first: who sees that it is over looks for the answer then.
+// Comes after the answers to requests that waited for reclaimed memory: a process that sees that the reclaiming is over looks
+// for its answer.
 void MemoryBook::PublishReclaiming() {
   for (const Member& member : members_) {
     if (!member.gone) Put(member.seat->limits->memory_reclaiming, reclaiming_);
   }
 }
 
-// What the members see of the quota.
+// Publishes the quota and its use to the members.
 void MemoryBook::Publish(Changed& changed) {
   uint64_t used = 0;
-  // Once: what a member says may be another figure at the next look.
+  // Each page is read only once, since its figure may change between two reads.
   for (Member& member : members_) {
     member.published_used = member.reclaiming ? 0 : Used(member);
     used += member.published_used;
@@ -295,7 +296,7 @@ Time MemoryBook::Look(Time now, Changed& changed) {
   while (!queue_.empty() && Serve(now, changed)) {
   }
   if (waits_for_dead_) ServeBehind(changed);
-  Publish(changed);  // before the answers: who was refused sees what the others have
+  Publish(changed);  // before the answers, so that a refused process sees what the others hold
   Tell(changed);
   PublishReclaiming();
   Time next = granted_ > limit_ ? std::max(over_again_, now + Nanos(1)) : kNever;

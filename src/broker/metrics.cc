@@ -27,14 +27,14 @@ using Labels = std::vector<ClientMetric::Label>;
 
 double InSeconds(Nanos time) { return static_cast<double>(time.count()) / 1e9; }
 
-// The labels by which a share is found, and the tenant's own.
+// The labels that identify a share, and the tenant's own labels.
 Labels LabelsOf(const Share& share) {
   Labels labels = {{"device_uuid", share.gpu}, {"tenant", share.tenant}};
   for (const auto& [name, value] : share.labels) labels.push_back({name, value});
   return labels;
 }
 
-// Families in the order in which they are named first.
+// Metric families in the order of their first use.
 class Families {
  public:
   void Gauge(const char* name, const char* help, Labels labels, double value) {
@@ -86,7 +86,6 @@ class Families {
 void AddMemory(const Share& share, const Labels& labels, Families* out) {
   out->Gauge("gpushare_memory_used_bytes", "Device memory that the tenant holds.", labels,
              static_cast<double>(share.memory_used));
-  // Without a quota there is no limit to show.
   if (share.memory_limit != UINT64_MAX) {
     out->Gauge("gpushare_memory_limit_bytes", "The tenant's memory quota; absent without one.",
                labels, static_cast<double>(share.memory_limit));
@@ -133,7 +132,7 @@ void AddCompute(const Share& share, const Labels& labels, Families* out) {
 void AddAudit(const Share& share, const Labels& labels, Families* out) {
   double held = 0;
   int findings = 0;
-  std::set<int32_t> counted;  // by the driver once, however many sessions they have
+  std::set<int32_t> counted;  // the driver counts a process once, however many sessions it has
   for (const ProcessShare& process : share.processes) {
     if (process.memory_by_driver == UINT64_MAX && process.audit == AuditResult::kNone) continue;
     if (!counted.insert(process.pid).second) continue;
@@ -229,12 +228,12 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Listen(const std::
   auto parts = std::make_unique<Parts>();
   parts->metrics = std::make_shared<SnapshotMetrics>(std::move(source));
   try {
-    // Requests that do not come to their end keep a thread each, and not for long.
+    // An incomplete request occupies a thread, but only until the timeout.
     parts->exposer = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
         "listening_ports", address, "num_threads", "8", "request_timeout_ms", "1000"});
     parts->exposer->RegisterCollectable(parts->metrics);
   } catch (const std::exception&) {
-    // Its own words say only that there was an error.
+    // The library's own message says only that there was an error.
     return absl::UnavailableError(
         absl::StrCat("metrics cannot be served at ", address,
                      ": the address is not of this machine, or the port is in use or not allowed"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A snapshot as Prometheus metrics, and the address at which they are served.
+// Snapshots as Prometheus metrics, and the server for them.
 //
 //   MetricsServer server;
 //   GPUSHARE_RETURN_IF_ERROR(server.Listen("127.0.0.1:9410", [&] { return service.TakeSnapshot(); }));
@@ -17,16 +17,16 @@
 
 namespace gpushare::broker {
 
-// Prometheus' text format, as /metrics answers it.
+// The snapshot in Prometheus' text format, as served at /metrics.
 std::string ToPrometheus(const Snapshot& snapshot);
 
-// Serves /metrics by HTTP on threads of its own until it is destroyed.
+// Serves /metrics by HTTP on its own threads until it is destroyed.
 class MetricsServer {
  public:
-  // Called on any of its threads, whenever somebody asks.
+  // Called on any of the server's threads, at each request.
   using Source = std::function<Snapshot()>;
 
-  // `address` as ParseAddress() gives it. Unavailable: it cannot be listened at.
+  // `address` comes from ParseAddress(). Unavailable: the server cannot listen there.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Listen(const std::string& address,
                                                                Source source);
   ~MetricsServer();

@@ -13,7 +13,7 @@ namespace gpushare::broker {
 
 bool IsBeside(const ipc::Peer& peer) {
   if (peer.pid <= 0 || !peer.process) return false;
-  // Readable by everybody, as the links to namespaces are not.
+  // Everybody may read this file, but not the links to namespaces.
   std::ifstream status(absl::StrCat("/proc/", peer.pid, "/status"));
   bool beside = false;
   for (std::string line; std::getline(status, line);) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a process lives where the broker does, or in a container.
+// Tells whether a process lives in the broker's PID namespace or in a container.
 #ifndef GPUSHARE_BROKER_NAMESPACE_H_
 #define GPUSHARE_BROKER_NAMESPACE_H_
 
@@ -7,8 +7,8 @@
 
 namespace gpushare::broker {
 
-// In the same PID namespace, by /proc: there it has one number and no other. False where that cannot be told, and of one
-// that has ended, whose number may be another's by now.
+// Whether the peer is in the broker's PID namespace: then /proc shows a single pid for it. False if that cannot be told, or
+// if the process has ended, since its pid may have been reused.
 bool IsBeside(const ipc::Peer& peer);
 
 }  // namespace gpushare::broker

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes on GPUs, by NVML, as the audit wants them.
+// The processes on GPUs according to NVML, in the form that the audit takes.
 #ifndef GPUSHARE_BROKER_NVML_H_
 #define GPUSHARE_BROKER_NVML_H_
 
@@ -15,10 +15,10 @@
 
 namespace gpushare::broker {
 
-// What each process but this one holds of these GPUs. An error, when any GPU is not answered for.
+// What each process except this one holds of these GPUs. Fails if NVML does not answer for any of them.
 absl::StatusOr<Counts> Count(const driver::Nvml& nvml, const std::vector<std::string>& uuids);
 
-// How busy each process but this one kept them after that, by the driver's clock.
+// How busy each process except this one kept the GPUs since the given times of the driver's clock.
 absl::StatusOr<Ran> Sample(const driver::Nvml& nvml, const std::map<std::string, uint64_t>& since);
 
 }  // namespace gpushare::broker

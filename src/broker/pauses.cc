@@ -12,8 +12,8 @@ void Pauses::Add(Nanos pause) {
   grace_ = Best();
 }
 
-// Of each pause that is longer, what is left of it behind the grace and the changes. The best grace is the least, or as long as
-// one of the pauses that are given away for nothing.
+// A grace wins, in each longer pause, what remains after the grace and the context switches. The best grace is either kLeast or
+// the length of one of the pauses, which then are not given away.
 Nanos Pauses::Best() const {
   std::array<Nanos, kKept> sorted = last_;
   const auto end = sorted.begin() + static_cast<ptrdiff_t>(count_);
@@ -33,7 +33,7 @@ Nanos Pauses::Best() const {
       most = sum;
     }
   }
-  // The next is not exactly as long as they were.
+  // A margin, since the next pause may be a little longer than the last ones.
   return best == kLeast ? best : std::min(best + best / 4, kMost);
 }
 

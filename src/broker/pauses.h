@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// From when on in a pause of the high band the device is worth giving to others.
+// How long to wait in a pause of the high band before giving the device to others.
 //
-// To give it to another process and back costs two changes of contexts, in which nobody has it. A pause that is over before
-// has been given for nothing, and who began again has waited for it. How long the next one will be nobody knows; how long the
-// last ones were is known, and a service's are alike. So the grace is the one that would have won the most of the last pauses.
+// Giving the device to another process and back costs two context switches, in which nobody uses it. If the pause ends before
+// that, the switch has won nothing, and the high band has waited for it. The length of the next pause is unknown, but a
+// service's pauses are alike. So the grace is the one that would have won the most time in the last pauses.
 //
 //   Pauses pauses;
-//   pauses.Add(Micros(500));             // one is over, and was so long
-//   options.high_grace = pauses.grace();   // of the arbiter
+//   pauses.Add(Micros(500));             // a pause of this length is over
+//   options.high_grace = pauses.grace();   // an option of the arbiter
 //
 // Pure: no clock.
 #ifndef GPUSHARE_BROKER_PAUSES_H_
@@ -23,16 +23,17 @@ namespace gpushare::broker {
 class Pauses {
  public:
   static constexpr Nanos kLeast = Micros(30);     // within one request
-  static constexpr Nanos kMost = Millis(1);       // whatever was before
-  static constexpr Nanos kChanges = Micros(200);  // two changes of contexts
+  static constexpr Nanos kMost = Millis(1);       // whatever the last pauses were
+  static constexpr Nanos kChanges = Micros(200);  // two context switches
 
   void Add(Nanos pause);
-  // kChanges until some have been seen: who waits for as long as a mistake costs loses no more than twice what had to be.
+  // kChanges until there are pauses to learn from: waiting for as long as a mistake costs loses at most twice what is
+  // unavoidable.
   Nanos grace() const { return grace_; }
 
  private:
   static constexpr size_t kKept = 32;
-  // A pause is of no more weight than that: one of a second says nothing of the next hundred.
+  // A longer pause counts as this long: one pause of a second says nothing about the next hundred.
   static constexpr Nanos kCounted = Millis(5);
 
   Nanos Best() const;

@@ -42,7 +42,7 @@ void Reclaimer::Run() {
     } else {
       service_.ForgetNamed();
     }
-    // Another one that ends is asked for at once.
+    // If another process has ended, ask soon again.
     clock_.Wait(reclaims, seen, After(clock_.Now(), pause), Nanos(0));
     pause = reclaims.load(std::memory_order_acquire) == seen ? std::min(2 * pause, kLate) : kSoon;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the driver, from the end of a process on, whether it has the memory of that back, on a thread of its own: NVML may
-// take long, and the broker waits for nobody. While nobody has ended it asks nothing.
+// After the end of a process, asks the driver whether it has freed the process's memory. Runs on its own thread: NVML may
+// take long, and the broker must not wait for it. Asks nothing while no process has ended.
 //
 //   Reclaimer reclaimer(*service, count, clock);
 //   ...
@@ -19,7 +19,7 @@ namespace gpushare::broker {
 
 class Reclaimer {
  public:
-  // Between two questions: at first, and at last where the driver takes its time.
+  // The pause between two questions: at first, and at most when the driver takes long.
   static constexpr Nanos kSoon = Millis(1), kLate = Millis(50);
 
   Reclaimer(Service& service, CountProcesses count, base::Clock& clock);
@@ -27,7 +27,7 @@ class Reclaimer {
   Reclaimer(const Reclaimer&) = delete;
   Reclaimer& operator=(const Reclaimer&) = delete;
 
-  // Nothing is asked any more. Waits for the question that is.
+  // Asks no more, and waits for the current question.
   void End();
 
  private:

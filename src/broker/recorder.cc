@@ -32,10 +32,10 @@ Recording Recorder::Take(const Registry& registry, Time now, std::optional<uint6
   const bool begins = !on_;
   on_ = true;
   until_ = now + kGoesOn;
-  if (begins) Look(registry, now);  // what there is already
+  if (begins) Look(registry, now);  // records the present state
   Recording recording{.at = now, .next = next_, .lost = 0, .events = {}, .open = {}};
   const uint64_t first = next_ - events_.size();
-  // What was numbered before a pause of recording is gone as well.
+  // Events with numbers from before a pause of recording count as lost, too.
   const uint64_t wanted = std::min(from.value_or(begins ? first : next_), next_);
   recording.lost = wanted < first ? first - wanted : 0;
   const size_t begin = std::max(wanted, first) - first;
@@ -50,7 +50,7 @@ Recording Recorder::Take(const Registry& registry, Time now, std::optional<uint6
       recording.open.back().end = now;
     }
   }
-  // One that joins a recording that goes on is told what everybody holds.
+  // A reader that joins a recording in progress is told what all processes hold.
   if (!begins && !from.has_value()) {
     for (const auto& [key, seen] : seen_) {
       if (seen.memory == UINT64_MAX) continue;
@@ -79,7 +79,7 @@ void Recorder::LookAt(const Registry::Session& session, const Registry::Place& p
     seen.who.session = session.id;
     if (place.seat != nullptr) seen.denied = place.seat->usage->allocations_denied.load(kRelaxed);
     if (place.time != nullptr) {
-      // A grant that it has already began before anybody looked.
+      // An outstanding grant began before the first look.
       seen.granted_ns = place.time->granted_ns;
       seen.bypassed_ns = place.time->bypassed_ns;
       if (place.time->charged_ns > 0 && place.time->granted_ns > 0) {
@@ -112,7 +112,7 @@ void Recorder::LookAtTime(const TimeBook::Member& member, Seen& seen, Time now) 
     }
   } else {
     Close(seen.device, now);
-    // What it used beyond its grants is granted to it as well, and no lease.
+    // Device time used beyond the grants is added to granted_ns too, but is no lease.
     const int64_t latest = member.seat->limits->grant_ns.load(kRelaxed);
     const bool given = member.granted_ns - seen.granted_ns >= latest && latest > 0;
     if (given || member.charged_ns == 0) Close(seen.lease, now);
@@ -139,7 +139,7 @@ void Recorder::LookAtMemory(const Registry::Place& place, Seen& seen, Time now) 
   if (place.seat == nullptr) return;
   const uint64_t denied = place.seat->usage->allocations_denied.load(kRelaxed);
   if (denied > seen.denied) {
-    if (!MayTell(now)) return;  // with those that follow
+    if (!MayTell(now)) return;  // the event comes later, together with further changes
     const uint64_t more = std::min<uint64_t>(denied - seen.denied, UINT32_MAX);
     Instant(seen, Kind::kDenied, static_cast<int64_t>(more), 0, now);
   }
@@ -173,7 +173,7 @@ RecordedEvent Recorder::Seen::EventOf(Kind kind, int64_t value, uint64_t other, 
   RecordedEvent event = who;
   event.kind = kind;
   event.begin = event.end = at;
-  // Its page may say anything.
+  // The process's page is not trusted.
   event.value = std::max<int64_t>(value, 0);
   event.other = std::min<uint64_t>(other, INT64_MAX);
   return event;

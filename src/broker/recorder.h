@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records what the broker grants, who waits for it, and what processes hold of memory.
+// Records the broker's grants, the waits for them, and the memory that processes hold.
 //
 //   Recorder recorder;
-//   recorder.Look(registry, now);                      // after each look at the books; nothing, while nobody asks
-//   Recording first = recorder.Take(registry, now);    // records from now on
+//   recorder.Look(registry, now);                      // after each look at the books; does nothing unless recording
+//   Recording first = recorder.Take(registry, now);    // starts recording
 //   Recording next = recorder.Take(registry, now, first.next);
 //
-// It goes on until nobody has asked for ten seconds. Any number may ask, each from the number that it was told last.
-// The latest events are kept, `capacity` of them; of older ones it says how many there were.
+// Recording goes on until nobody has asked for ten seconds. Any number of readers may ask, each from the number that it
+// was told last. The latest `capacity` events are kept; of older ones only the number is reported.
 //
-// What it knows is what the broker knows: when a grant was given, exactly; when it was used, at the look that saw it.
-// Pure but for the pages behind seats. One caller at a time.
+// The recorder knows what the broker knows: the exact time of a grant, and of its use only the look that saw it.
+// Pure except for the pages behind seats. Threading: one caller at a time.
 #ifndef GPUSHARE_BROKER_RECORDER_H_
 #define GPUSHARE_BROKER_RECORDER_H_
 
@@ -32,25 +32,26 @@ namespace gpushare::broker {
 class Recorder {
  public:
   static constexpr Nanos kGoesOn = Seconds(10);  // after the latest question
-  static constexpr size_t kMostAtOnce = 4096;    // events of a recording: who wants more asks again
-  // Of memory and refusals, of all processes together: pages change as often as their owners like, and others' events
-  // are to stay.
+  static constexpr size_t kMostAtOnce =
+      4096;  // events in one recording; the caller asks again for more
+  // Limits events of memory and refusals of all processes together: a process may change its pages as often as it likes,
+  // and must not push out the events of others.
   static constexpr int kMostEachMilli = 20;
 
   explicit Recorder(size_t capacity = size_t{1} << 16) : capacity_(capacity) {}
 
   void Look(const Registry& registry, Time now);
-  // `from`: the number that was told last; none: from now on.
+  // `from` is the number that was told last; without it, the recording starts now.
   Recording Take(const Registry& registry, Time now, std::optional<uint64_t> from = std::nullopt);
 
  private:
-  // What was seen of a process at a GPU the last time.
+  // What the last look saw of a process on a GPU.
   struct Seen {
-    RecordedEvent who;  // what its events have in common
+    RecordedEvent who;  // the common part of its events
     int64_t granted_ns = 0, bypassed_ns = 0, device_from_ns = 0;
     uint64_t memory = UINT64_MAX, memory_granted = 0, denied = 0;
-    std::optional<RecordedEvent> lease, wait, device;  // under way
-    uint64_t look = 0;                                 // the latest in which it was there
+    std::optional<RecordedEvent> lease, wait, device;  // not ended yet
+    uint64_t look = 0;                                 // the latest look that saw it
 
     RecordedEvent EventOf(RecordedEvent::Kind kind, int64_t value, uint64_t other, Time at) const;
   };
@@ -72,10 +73,10 @@ class Recorder {
   bool on_ = false;
   Time until_{};
   uint64_t next_ = 0, look_ = 0;
-  Time milli_{};                      // since then
-  int told_ = 0;                      // so many of memory and refusals were told
-  std::deque<RecordedEvent> events_;  // the last of them has the number next_ - 1
-  std::map<std::pair<uint64_t, const Registry::Place*>, Seen> seen_;  // by session
+  Time milli_{};                      // the beginning of the current millisecond
+  int told_ = 0;                      // events of memory and refusals recorded since `milli_`
+  std::deque<RecordedEvent> events_;  // the last has the number next_ - 1
+  std::map<std::pair<uint64_t, const Registry::Place*>, Seen> seen_;  // by session and place
   std::set<std::pair<std::string, std::string>> suspended_;           // GPUs and tenants
 };
 

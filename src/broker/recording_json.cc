@@ -49,7 +49,7 @@ namespace {
 
 using nlohmann::json;
 
-// Those of a newer broker, which may be of a kind that is not known here.
+// Leaves out events of kinds that are unknown here: a newer broker may send them.
 void LeaveOutUnknown(const char* key, json& document) {
   const auto events = document.find(key);
   if (events == document.end() || !events->is_array()) return;

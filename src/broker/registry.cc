@@ -11,11 +11,11 @@
 namespace gpushare::broker {
 namespace {
 
-// Where the broker does not know the GPUs itself, of what processes say.
+// Limits on what processes may say about GPUs if the broker does not know the GPUs itself.
 constexpr size_t kMostNamedGpus = 64, kMostUuid = 64;
 constexpr uint64_t kMostMemory = uint64_t{1} << 50;
 
-// What the process goes by itself: the broker divides the device's time.
+// The spec that the process applies itself. Device time is left out: the broker divides it.
 gpushare_spec ForProcess(const Registry::Share& share, uint64_t memory) {
   gpushare_spec spec = share.spec;
   spec.set &= GPUSHARE_SPEC_H2D | GPUSHARE_SPEC_D2H | GPUSHARE_SPEC_PRIORITY;
@@ -93,7 +93,7 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
                                                    Changed& changed, const std::string* own) {
   const auto at = gpu.shares.find(tenant.name);
   if (at != gpu.shares.end() && !at->second->dormant) return at->second.get();
-  // Who is not listed says himself what he wants.
+  // A tenant that is not listed chooses its own spec.
   TenantConfig config = tenant.config;
   if (own != nullptr && !tenant.listed) config.spec = *own;
   if (at != gpu.shares.end()) {
@@ -131,7 +131,7 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
   return (gpu.shares[tenant.name] = std::move(share)).get();
 }
 
-// Whether a quota may come or go.
+// Whether the share may gain or lose a quota.
 absl::Status Registry::CheckQuota(const Share& share, const spec::Limits& limits) const {
   if (share.dormant) return absl::OkStatus();
   const bool used =
@@ -181,7 +181,7 @@ void Registry::Remove(Share& share, Time now, Changed& changed) {
 absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu& open, Seat& seat,
                                            Time now, Changed& changed, const std::string* own) {
   GPUSHARE_ASSIGN_OR_RETURN(Gpu* const gpu, FindGpu(open, now, changed));
-  Place* held = nullptr;  // what its process had here before
+  Place* held = nullptr;  // the place on this GPU in the process's former session
   for (Place& place : session.former == nullptr ? session.places : session.former->places) {
     if (session.former != nullptr && place.share->gpu == gpu) held = &place;
   }
@@ -263,12 +263,12 @@ Time Registry::Look(Time now, Changed& changed) {
       uint64_t used = 0;
       for (const MemoryBook::Member& member : share->quota->members()) {
         if (!member.gone)
-          used += MemoryBook::Used(member);  // of the others only what they were granted is known
+          used += MemoryBook::Used(member);  // for gone members only the grant is known
       }
       share->peak = std::max(share->peak, used);
     }
     next = std::min(next, gpu->unpromised.Look(now, changed));
-    // What one book has got back another may wait for, which was looked at before.
+    // If a book has got memory back, a book that was served before it may be waiting for that: look again at once.
     if (gpu->pool.granted < granted) next = std::min(next, now);
     next = std::min(next, gpu->time.Look(now, changed));
   }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who shares which GPU: tenants, their shares, and the processes that have registered.
+// The tenants, their shares of the GPUs, and the processes that have registered.
 //
 //   Registry registry(gpus);
 //   GPUSHARE_RETURN_IF_ERROR(registry.Apply(config, now, changed));
 //   GPUSHARE_ASSIGN_OR_RETURN(Registry::Session* session, registry.Register(who, hello));
 //   GPUSHARE_ASSIGN_OR_RETURN(std::string spec, registry.Open(*session, open_gpu, seat, now, changed));
-//   Time next = registry.Look(now, changed);     // books of memory and of time
+//   Time next = registry.Look(now, changed);     // serves the books of memory and of time
 //   registry.End(*session, now, changed);        // the connection is gone: no more device time
-//   registry.Reclaim(*session, changed);         // the process too: the driver takes its memory back
-//   registry.Free(session, now, changed);        // it has: that is the tenant's again
+//   registry.Reclaim(*session, changed);         // the process has ended: the driver takes its memory back
+//   registry.Free(session, now, changed);        // the driver has it back: it is the tenant's again
 //
-// A tenant is listed in the configuration, or made by the first process that names it, where the configuration lets
-// processes do that; then it goes with its last process, or lies dormant while it owes device time or an operator has
-// ordered something of it. Limits come from the configuration and the operator; what a process asks for counts only for a
+// A tenant is listed in the configuration, or made by the first process that names it if the configuration allows that. A
+// tenant that is not listed is removed with its last process, or becomes dormant while it owes device time or an operator's
+// order applies to it. Limits come from the configuration and the operator; what a process asks for counts only for a
 // tenant that it made.
 //
-// Pure but for the pages behind seats: time is an argument, nothing blocks. One caller at a time.
+// Pure except for the pages behind seats: time is an argument, nothing blocks. Threading: one caller at a time.
 #ifndef GPUSHARE_BROKER_REGISTRY_H_
 #define GPUSHARE_BROKER_REGISTRY_H_
 
@@ -49,7 +49,7 @@ namespace gpushare::broker {
 struct GpuInfo {
   std::string uuid;
   uint64_t memory = 0;
-  uint64_t reserve = 0;  // of it, never promised where the configuration says nothing else
+  uint64_t reserve = 0;  // the part of it never promised, unless the configuration sets another
   int sm_count = 0;
 };
 
@@ -58,32 +58,33 @@ class Registry {
   struct Credentials {
     int32_t pid = 0;
     uint32_t uid = 0, gid = 0;
-    uint64_t began = 0;  // when its process did; 0: that is not known
+    uint64_t began = 0;  // when the process began; 0: not known
   };
   struct Share;
   struct Gpu;
-  // One process at one GPU.
+  // One process on one GPU.
   struct Place {
     Share* share = nullptr;
-    Seat* seat = nullptr;  // null: its process is gone
+    Seat* seat = nullptr;  // null: the process is gone
     MemoryBook::Member* memory = nullptr;
-    TimeBook::Member* time = nullptr;    // null: its session has ended
-    CopyBook::Member* copies = nullptr;  // the same
+    TimeBook::Member* time = nullptr;    // null: the session has ended
+    CopyBook::Member* copies = nullptr;  // null: the session has ended
   };
   static constexpr uint32_t kNobody = UINT32_MAX;
-  // Without a process, of one user and of all: so many that owe, and as many of which an operator has ordered something.
+  // The most dormant tenants of one user and of all users. Tenants with an operator's order are counted apart from those
+  // that only owe time, with the same bounds.
   static constexpr size_t kMostDormantOfOwner = 64, kMostDormant = 512;
   struct Tenant {
     std::string name;
     TenantConfig config;
     bool listed = false;
     uint32_t owner =
-        0;  // of one that is not listed: the user that made it; kNobody: it is not for new processes
+        0;  // for a tenant that is not listed: the user that made it; kNobody: no new process may join
     bool suspended = false, draining = false;
     int sessions = 0;
-    bool numbered = false;  // named by the broker: nobody comes back as it
-    Collective collective;  // of its processes on several GPUs
-    // Of one that is dormant: when something of it may be forgotten, and whether an operator has ordered something.
+    bool numbered = false;  // named by the broker, so no process comes back under this name
+    Collective collective;  // for its processes on several GPUs
+    // For a dormant tenant: when part of it may be forgotten, and whether an operator's order applies to it.
     Time look_at = kNever;
     bool ordered = false;
   };
@@ -91,16 +92,16 @@ class Registry {
     uint64_t id = 0;
     Credentials who;
     std::string program;
-    std::string asked;  // the tenant that it wanted to be
+    std::string asked;  // the tenant that the process asked for
     Tenant* tenant = nullptr;
     bool ended = false, ended_by_itself = false;
     bool evicted = false;     // ended by an operator
-    bool reclaiming = false;  // its process has ended, and the driver may not have its memory back
+    bool reclaiming = false;  // its process has ended, and the driver may not have freed its memory
     std::list<Place> places;
-    // Of one that is lost, the session in which its process has come back, and of that one the other.
+    // `successor`: for a lost session, the one in which its process has come back; `former`: the reverse.
     Session *successor = nullptr, *former = nullptr;
 
-    // Neither it nor the broker wanted its end: its process will register again.
+    // Neither the process nor the broker wanted the session to end, so the process will register again.
     bool lost() const { return ended && !ended_by_itself && !evicted && !reclaiming; }
   };
   // A tenant's share of a GPU.
@@ -108,15 +109,16 @@ class Registry {
     Tenant* tenant = nullptr;
     Gpu* gpu = nullptr;
     gpushare_spec spec = {};
-    bool set = false;  // by an operator, since the configuration was read
-    // Its tenant has no process: it has its limits of time and copies, and no promise of either or of memory.
+    bool set = false;  // an operator has changed it since the configuration was read
+    // Its tenant has no process: the limits of time and copies remain, but nothing is guaranteed, memory included.
     bool dormant = false;
     spec::Limits limits;
-    std::unique_ptr<MemoryBook> quota;  // null: it has a part in what quotas leave
+    std::unique_ptr<MemoryBook>
+        quota;  // null: the tenant shares what quotas leave (Gpu::unpromised)
     TimeBook::Tenant* time = nullptr;
     CopyBook copies;
     uint64_t peak = 0;
-    // Of processes that are gone.
+    // Sums over processes that are gone.
     uint64_t launches = 0, waits = 0, denied = 0;
     int64_t throttled_ns = 0;
   };
@@ -138,74 +140,75 @@ class Registry {
     }
   };
 
-  // `gpus` empty: the first process that opens one says what it has.
+  // `gpus` empty: the first process that opens a GPU describes it.
   explicit Registry(const std::vector<GpuInfo>& gpus);
 
-  // All of it or nothing. InvalidArgument, ResourceExhausted: why not.
+  // Applies all of the configuration or nothing. InvalidArgument, ResourceExhausted: the message says why not.
   absl::Status Apply(const Config& config, Time now, Changed& changed);
 
-  // Called when grants of memory have grown and before their processes know: whoever is to remember them does it then.
+  // `keep` is called when grants of memory have grown, before their processes learn of it, so that they can be recorded.
   void SetKeeper(std::function<void()> keep) { keep_ = std::move(keep); }
-  // Whether grants have become less since the last time that this was asked.
+  // Whether any grant was lowered since the last call.
   bool TakeLowered();
-  // What the next broker is to know, and what a former one has left, right after Apply(). `dropped` is told what of it
-  // cannot be, and why. What processes were granted stays taken until they come back or Free(); answers their sessions.
+  // TakeRemains() returns what the next broker has to know. Restore(), called right after Apply(), takes over what a former
+  // broker has left and returns the sessions of its processes, whose grants stay taken until the processes come back or
+  // Free(). `dropped` is told what cannot be restored, and why.
   Remains TakeRemains();
-  // Of that what processes have been granted, or given back, since it or this was taken the last time.
+  // The changes of grants since the last call of this or of TakeRemains().
   Remains::Growth TakeGrowth();
   using Dropped = std::function<void(const std::string& what, const absl::Status& why)>;
   std::vector<Session*> Restore(const Remains& remains, Time now, Changed& changed,
                                 const Dropped& dropped);
 
-  // One whose process has lost a session, and asks for the same tenant again, comes back: it gets what that was
-  // granted with its GPUs, whether or not there is a drain. NotFound, PermissionDenied: not as that tenant.
+  // A process that has lost a session and asks for the same tenant again comes back: it gets the former grants with its
+  // GPUs, even during a drain. NotFound, PermissionDenied: it may not register as that tenant.
   absl::StatusOr<Session*> Register(const Credentials& who, const ipc::Hello& hello);
-  // The spec that the process is to go by. ResourceExhausted: the share does not fit; says what would.
-  // `own`: what the process asks for there, unless it is what its Hello says.
+  // Returns the spec that the process has to apply. ResourceExhausted: the share does not fit; the message says what would.
+  // `own`: what the process asks for on this GPU, if it differs from its Hello.
   absl::StatusOr<std::string> Open(Session& session, const ipc::OpenGpu& open, Seat& seat, Time now,
                                    Changed& changed, const std::string* own = nullptr);
   void End(Session& session, Time now, Changed& changed);
-  // Of one that has ended: no memory of it is waited for.
+  // For an ended session: whether it holds no memory.
   static bool HoldsNothing(const Session& session);
-  // Of one that has ended: who wants its memory waits for it from now on.
+  // For an ended session: its memory is about to be free, so requests wait for it from now on.
   void Reclaim(Session& session, Changed& changed);
   void Free(Session* session, Time now, Changed& changed);
 
   Time Look(Time now, Changed& changed);
 
-  // Of a running tenant; `gpu` empty: on all. `change`: the keys to change. NotFound, InvalidArgument, ResourceExhausted.
-  // Answers with the keys that a new policy has ended, "" for none: "cap=80%".
+  // Changes the keys in `change` of a running tenant; `gpu` empty: on all GPUs. Returns the keys that a new policy has
+  // removed, such as "cap=80%", or "". Errors: NotFound, InvalidArgument, ResourceExhausted.
   absl::StatusOr<std::string> Set(const std::string& tenant, const std::string& gpu,
                                   const std::string& change, Time now, Changed& changed);
   absl::Status Suspend(const std::string& tenant, bool suspended, Time now, Changed& changed);
-  // No process registers (or opens the GPU), and no memory is granted, from now on: of one tenant, on one GPU, or of
-  // all where neither is named.
+  // From now on no process registers (or opens the GPU) and no memory is granted: for one tenant, on one GPU, or for
+  // everything if neither is named.
   absl::Status Drain(const std::string& tenant, const std::string& gpu, bool draining,
                      Changed& changed);
 
   Snapshot TakeSnapshot(Time now) const;
-  // What processes that have not ended say they hold, and were granted.
+  // What processes with a session say they hold, and what they were granted.
   Claims TakeClaims() const;
   std::vector<std::string> gpus() const;  // UUIDs
   const Config& config() const { return config_; }
   void CountRefused() { ++refused_; }
   const std::list<Session>& sessions() const { return sessions_; }
-  const char* CheckInvariants() const;  // null: they hold
+  const char* CheckInvariants() const;  // null if they hold
 
  private:
   void TellOfDraining(Session& session, Changed& changed);
-  static constexpr double kRounding = 1e-9;  // of sums of guarantees
-  // As a process says, a month at most, so that sums stay within their type.
+  static constexpr double kRounding = 1e-9;  // tolerance for sums of guarantees
+  // The process's own figure, limited to a month so that sums cannot overflow.
   static Nanos ThrottledOf(const ipc::UsagePage& usage) {
     constexpr int64_t kMost = int64_t{30} * 86'400 * 1'000'000'000;
     return Nanos(std::clamp<int64_t>(usage.throttled_ns.load(kRelaxed), 0, kMost));
   }
 
-  // For messages: 'a', 'b' and 3 more; of those that `may` says.
+  // For messages, such as "'a', 'b' and 3 more": the tenants for which `may` holds.
   template <typename May>
   std::string NamesOf(const May& may) const;
-  absl::Status NoTenant(const std::string& name) const;  // says which there are
-  absl::Status NoGpu(const std::string& uuid) const;     // the same
+  absl::Status NoTenant(const std::string& name) const;  // names the existing tenants
+  absl::Status NoGpu(const std::string& uuid) const;     // names the existing GPUs
   absl::StatusOr<Tenant*> TenantFor(const Credentials& who, const ipc::Hello& hello,
                                     const Session* former);
   Session* FormerOf(const Credentials& who, const ipc::Hello& hello);
@@ -217,17 +220,17 @@ class Registry {
   absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Time now, Changed& changed);
   absl::StatusOr<Share*> ShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed,
                                  const std::string* own = nullptr);
-  // One that is there, of a tenant that has no process.
+  // The existing share, or a new dormant one, of a tenant without a process.
   Share* DormantShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed);
   absl::Status MayBeOwn(const std::string& spec) const;
-  // Whether limits fit, beside everything but `but`.
+  // Whether the limits fit beside all shares except `but`.
   absl::Status Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
                      const Share* but) const;
-  // The same of one that is not listed and would be of high priority: no guarantee of one that is listed is to be its.
+  // Whether an unlisted tenant may have high priority: it must not take what is guaranteed to listed tenants.
   absl::Status AdmitHigh(const Gpu& gpu, const std::string& tenant,
                          const spec::Limits& limits) const;
   absl::Status CheckQuota(const Share& share, const spec::Limits& limits) const;
-  // A change of a share that fits.
+  // A change of a share that has been found to fit.
   struct Checked {
     Share* share;
     gpushare_spec spec;
@@ -236,7 +239,7 @@ class Registry {
   };
   void Assign(const Checked& change, Time now, Changed& changed);
   void Remove(Share& share, Time now, Changed& changed);
-  // A tenant that is not listed and has no process goes, or what outlasts its processes is left of it.
+  // Removes an unlisted tenant without a process, or makes it dormant if debt or orders outlast its processes.
   void Sweep(Tenant& tenant, Time now, Changed& changed);
   void SweepIfThere(const std::string& tenant, Time now, Changed& changed);
   void Forget(Tenant& tenant, Time now, Changed& changed);
@@ -254,8 +257,8 @@ class Registry {
   const bool knows_gpus_;
   std::map<std::string, std::unique_ptr<Gpu>> gpus_;
   std::map<std::string, std::unique_ptr<Tenant>> tenants_;
-  std::list<Tenant*> dormant_;   // not listed and without a process, the longest first
-  Time dormant_until_ = kNever;  // the first of them may go
+  std::list<Tenant*> dormant_;   // not listed and without a process, oldest first
+  Time dormant_until_ = kNever;  // when the first of them may be removed
   std::list<Session> sessions_;
   uint64_t next_session_ = 1, sessions_ever_ = 0, refused_ = 0;
   bool draining_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operator changes: the limits of a tenant, whether it is held, whether it is drained.
+// An operator's changes: the limits of a tenant, suspending, and draining.
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +16,7 @@ absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::
   const auto at = tenants_.find(tenant);
   if (at == tenants_.end()) return NoTenant(tenant);
   GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec keys, spec::ParseSpec(change));
-  // On all or on none.
+  // The change is made on all GPUs or on none.
   std::vector<Checked> changes;
   std::set<std::string> ended;
   for (const auto& [uuid, there] : gpus_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A configuration in force: all of it or nothing.
+// Applies a configuration: all of it or nothing.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -24,8 +24,8 @@ uint64_t Registry::CapacityOf(const GpuInfo& gpu, const Config& config) {
 }
 
 absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
-  // First whether it can be: on each GPU everything together, with what those have that are not listed and have
-  // processes, which keep it until they end.
+  // First checks that everything fits together on each GPU, with the shares of unlisted tenants, which keep them while they
+  // have processes.
   std::set<std::string> listed;
   for (const TenantConfig& tenant : config.tenants) listed.insert(tenant.name);
   std::vector<Checked> changes;
@@ -72,7 +72,7 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
   std::vector<std::string> gone;
   for (const auto& [name, tenant] : tenants_) {
     if (!tenant->listed || listed.count(name) != 0) continue;
-    tenant->listed = false;  // its processes keep what they have until they end
+    tenant->listed = false;  // its processes keep their shares until they end
     tenant->owner = kNobody;
     gone.push_back(name);
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is left of a tenant that is not listed when its last process has gone.
+// Dormant tenants: unlisted tenants after their last process has gone.
 //
-// Processes that come one after another are one tenant, so what the last has used beyond the cap the next one waits for,
-// and what an operator has ordered holds for it. A dormant tenant keeps no memory and no guarantee: these are admitted
-// anew when a process comes back. Its name is its owner's until it is forgotten.
+// Processes that come one after another under one name are one tenant. So the next process waits for what the last has used
+// beyond the cap, and an operator's orders hold for it. A dormant tenant keeps no memory and no guarantee: these are admitted
+// anew when a process comes back. Its name belongs to its owner until it is forgotten.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@
 namespace gpushare::broker {
 
 bool Registry::HeldBack(const Tenant& tenant) const {
-  // A drain of everything is undone for everybody.
+  // A drain of everything sets `draining` of every tenant, and is no order about this one.
   return tenant.suspended || (tenant.draining && !draining_);
 }
 
@@ -50,7 +50,7 @@ void Registry::Forget(Tenant& tenant, Time now, Changed& changed) {
 
 void Registry::Sweep(Tenant& tenant, Time now, Changed& changed) {
   if (tenant.listed || tenant.sessions > 0) return;
-  // Where nobody may come back as it, or would.
+  // No process may or would come back as this tenant.
   if (tenant.owner == kNobody || tenant.numbered) return Forget(tenant, now, changed);
   tenant.look_at = kNever;
   for (const auto& [uuid, gpu] : gpus_) {
@@ -58,7 +58,7 @@ void Registry::Sweep(Tenant& tenant, Time now, Changed& changed) {
     if (at == gpu->shares.end()) continue;
     Share& share = *at->second;
     const Time clear = std::max(gpu->time.ClearAt(*share.time, now), share.copies.ClearAt(now));
-    // What holds it back is shown with its shares.
+    // A suspended or draining tenant keeps its shares, so that the order is shown with them.
     if (clear <= now && !share.set && !HeldBack(tenant)) {
       Remove(share, now, changed);
       continue;
@@ -75,13 +75,13 @@ void Registry::Sweep(Tenant& tenant, Time now, Changed& changed) {
   Bound(tenant.owner, now, changed);
 }
 
-// One of several may have been forgotten for another.
+// Sweeping one of several tenants may have removed another.
 void Registry::SweepIfThere(const std::string& tenant, Time now, Changed& changed) {
   if (const auto at = tenants_.find(tenant); at != tenants_.end()) Sweep(*at->second, now, changed);
 }
 
-// Who comes and goes under ever new names does not fill the broker: the oldest are forgotten. Orders are counted apart,
-// so that nobody gets rid of one by what he owes.
+// Processes that come and go under ever new names must not fill the broker, so the oldest dormant tenants are forgotten.
+// Tenants with orders are counted apart, so that a user cannot get rid of an order with tenants that only owe time.
 void Registry::Bound(uint32_t owner, Time now, Changed& changed) {
   for (const bool ordered : {false, true}) {
     std::vector<Tenant*> owners, all;
@@ -113,7 +113,7 @@ Time Registry::LookAtDormant(Time now, Changed& changed) {
   return dormant_until_;
 }
 
-// Where processes name the GPUs: those that only dormant tenants have, of which nothing was ordered there.
+// If processes describe the GPUs: forgets those that only dormant tenants without orders there have a share of.
 void Registry::ForgetUnusedGpus(Time now, Changed& changed) {
   std::erase_if(gpus_, [&](const auto& each) {
     Gpu& gpu = *each.second;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the registry says of itself: its figures, and whether they add up.
+// The registry's figures and invariants.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -85,7 +85,8 @@ Snapshot Registry::TakeSnapshot(Time now) const {
     }
   }
   for (broker::Share& shown : snapshot.shares) {
-    if (shown.memory_limit == UINT64_MAX) shown.memory_peak = shown.memory_used;  // none is kept
+    if (shown.memory_limit == UINT64_MAX)
+      shown.memory_peak = shown.memory_used;  // no peak is kept without a quota
   }
   for (const Session& session : sessions_) snapshot.sessions += session.ended ? 0 : 1;
   snapshot.sessions_ever = sessions_ever_;
@@ -100,7 +101,7 @@ Claims Registry::TakeClaims() const {
     for (const Place& place : session.places) {
       Claim& claim = claims[{place.share->gpu->info.uuid, session.who.pid}];
       claim.granted += place.memory->granted;
-      // As it stands there: whether that can be is the audit's question.
+      // The process's claim as written: the audit judges whether it can be true.
       const uint64_t says = place.seat == nullptr
                                 ? place.memory->granted
                                 : place.seat->usage->memory_charged.load(kRelaxed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the registry leaves for the next broker, and what it takes over from the last one.
+// The state for the next broker, and taking over the state of the last one.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -79,7 +79,7 @@ Remains::Growth Registry::TakeGrowth() {
   std::set<const Gpu*> gpus;
   std::set<const Tenant*> tenants;
   for (const Session& session : sessions_) {
-    // Who has less as well: another may have it now.
+    // Lower grants are recorded too: another process may have been granted the difference.
     const bool differs =
         std::any_of(session.places.begin(), session.places.end(),
                     [](const Place& place) { return place.memory->granted != place.memory->kept; });
@@ -92,7 +92,7 @@ Remains::Growth Registry::TakeGrowth() {
       const Gpu& gpu = *place.share->gpu;
       if (!knows_gpus_ && gpus.insert(&gpu).second) growth.gpus.push_back(RemainsOf(gpu));
     }
-    // What it has taken over is not its former session's any more.
+    // The former session no longer holds what this session has taken over.
     const Session* const former = session.former;
     if (former == nullptr) continue;
     if (HoldsNothing(*former)) {
@@ -104,12 +104,12 @@ Remains::Growth Registry::TakeGrowth() {
   return growth;
 }
 
-// Where the configuration says of a share what it said then, the operator's change of it holds.
+// An operator's change of a share stays in force if the configuration of that share is the same as then.
 void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed,
                               const Dropped& dropped) {
   std::vector<const Remains::Change*> left;
   for (const Remains::Change& change : remains.changes) left.push_back(&change);
-  std::set<std::pair<std::string, std::string>> there;  // GPU and tenant, of processes
+  std::set<std::pair<std::string, std::string>> there;  // GPU and tenant of each process's holdings
   for (const Remains::Process& process : remains.processes) {
     for (const Remains::Holding& holding : process.holds) {
       there.emplace(holding.gpu, process.tenant);
@@ -128,7 +128,7 @@ void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed
     }
     GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(change.spec));
     GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
-    // Where none of its processes was, what others hold has the room.
+    // An unlisted tenant without a process on the GPU gets a dormant share, since others may hold the memory.
     const bool dormant = !tenant->second->listed && there.count({change.gpu, change.tenant}) == 0;
     absl::StatusOr<Share*> share;
     if (dormant) {
@@ -148,7 +148,7 @@ void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed
     (*share)->set = true;
     return absl::OkStatus();
   };
-  // One may make the room that another needs.
+  // One change may make the room that another needs, so they are tried until none succeeds.
   for (size_t before = left.size() + 1; left.size() < before;) {
     before = left.size();
     std::erase_if(left, [&](const Remains::Change* change) { return restore(*change).ok(); });
@@ -188,7 +188,7 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
       tenant = std::make_unique<Tenant>();
       tenant->name = tenant->config.name = left.name;
       tenant->config.spec = left.spec;
-      // Whom the configuration does not let in any more keeps what it holds, and no more.
+      // If the configuration no longer admits the tenant, its processes keep what they hold, and no new process may join.
       tenant->owner = config_.unlisted && !left.listed ? left.owner : kNobody;
     }
     tenant->draining = left.draining || draining_;
@@ -228,7 +228,7 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
       }
       absl::StatusOr<Share*> share = ShareOf(tenant, *gpu->second, now, changed);
       if (!share.ok() && !tenant.listed) {
-        // What it holds counts, if not as what it was promised.
+        // The share no longer fits, so nothing is promised to the tenant, but what it holds still counts.
         dropped(absl::StrCat("the share of tenant '", left.tenant, "'"), share.status());
         tenant.config.spec.clear();
         share = ShareOf(tenant, *gpu->second, now, changed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tenant a process is: one that lets its user in, one that it makes, or the one that it was.
+// Which tenant a process belongs to: one that admits its user, one that it makes, or that of its former session.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -24,7 +24,7 @@ bool May(const TenantConfig& tenant, const Registry::Credentials& who) {
   return in(tenant.uids, who.uid) || in(tenant.gids, who.gid);
 }
 
-// In a message; of more it says how many.
+// Names in a message; of further names only the number is given.
 constexpr size_t kNamesShown = 10;
 
 }  // namespace
@@ -47,7 +47,7 @@ absl::Status Registry::NoTenant(const std::string& name) const {
                                           there.empty() ? "is none" : "are ", there));
 }
 
-// The session that this process has lost, if any.
+// The lost session of this process, if any.
 Registry::Session* Registry::FormerOf(const Credentials& who, const ipc::Hello& hello) {
   Session* unseen = nullptr;
   uint64_t least = 0;
@@ -61,7 +61,8 @@ Registry::Session* Registry::FormerOf(const Credentials& who, const ipc::Hello& 
       continue;
     }
     if (session.program != hello.program) continue;
-    // Of those that look alike the one that had least: what is still held for the others is enough in any order.
+    // Processes that the broker cannot see may look alike. Taking the session with the smallest grant leaves enough for the
+    // others in whatever order they come back.
     uint64_t granted = 0;
     for (const Place& place : session.places) granted += place.memory->granted;
     if (unseen == nullptr || granted < least) {
@@ -103,7 +104,7 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
           "no tenant of the configuration is user ", who.uid,
           "'s: say which with GPUSHARE_TENANT, or add one, or allow 'unlisted' tenants"));
     }
-    // Somebody may have taken the name of this session already.
+    // Another tenant may have the name process-N already, so the next free number is used.
     for (uint64_t number = next_session_;
          found == 0 && (name.empty() || tenants_.count(name) != 0);) {
       name = absl::StrCat("process-", number++);
@@ -120,14 +121,14 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
       return absl::UnavailableError(absl::StrCat("tenant '", name, "' is being drained"));
     }
     if (!tenant.listed && tenant.sessions == 0) {
-      // As if it made the tenant, but for what that owes and was ordered.
+      // A dormant tenant is treated like a new one, but its debt and orders remain.
       GPUSHARE_RETURN_IF_ERROR(MayBeOwn(hello.spec));
       tenant.config.spec = hello.spec;
     }
     return &tenant;
   }
   if (!config_.unlisted) {
-    // Of others' nobody is told.
+    // The message names only tenants that this user may be.
     const std::string own =
         NamesOf([&who](const Tenant& tenant) { return tenant.listed && May(tenant.config, who); });
     return absl::NotFoundError(absl::StrCat(
@@ -165,7 +166,7 @@ absl::Status Registry::AdmitHigh(const Gpu& gpu, const std::string& tenant,
     absl::StrAppend(&to, to.empty() ? "'" : ", '", listed.name, "'");
   }
   if (guaranteed <= 0) return absl::OkStatus();
-  double caps = 0;  // of others like it
+  double caps = 0;  // of other unlisted tenants with high priority
   for (const auto& [name, share] : gpu.shares) {
     const bool counts = name != tenant && !share->tenant->listed && !share->dormant &&
                         share->limits.compute.band == sched::Band::kHigh;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where remains are kept, and what the kernel says of processes.
+// The file of remains, and the identity of processes from /proc.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,9 +22,9 @@ namespace gpushare::broker {
 namespace {
 
 constexpr off_t kMostFile = 64 << 20;
-constexpr size_t kMostAdded = 256 << 10;  // or as much as the whole has, if that is more
+constexpr size_t kMostAdded = 256 << 10;  // or the length of the first line, if that is more
 
-// Of the kernel's; empty: it cannot be read.
+// The text of a file in /proc; empty if it cannot be read.
 std::string TextOf(const std::string& path) {
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return "";
@@ -32,13 +32,13 @@ std::string TextOf(const std::string& path) {
   return base::ReadAll(fd.get(), 1 << 16, &text) == 0 ? text : "";
 }
 
-// Of /proc's stat, by the numbers of proc(5); 0: it is not there.
+// A field of /proc/PID/stat, by its number in proc(5); 0 if it is not there.
 uint64_t FigureOf(int32_t pid, size_t number) {
   const std::string stat = TextOf(absl::StrCat("/proc/", pid, "/stat"));
   const size_t name = stat.rfind(") ");  // it may have parentheses and blanks of its own
   if (name == std::string::npos) return 0;
   const std::vector<std::string> fields = absl::StrSplit(stat.substr(name + 2), ' ');
-  const size_t at = number - 3;  // the third comes after the name
+  const size_t at = number - 3;  // field 3 is the first after the name
   uint64_t figure = 0;
   return at < fields.size() && absl::SimpleAtoi(fields[at], &figure) ? figure : 0;
 }
@@ -56,14 +56,15 @@ Where WhereThisIs() {
 
 uint64_t BeganAt(int32_t pid) { return FigureOf(pid, 22); }
 
-// Where its stack begins, which the kernel draws anew for each, unless it is told to randomize nothing; 1 where whoever asks may not know.
+// The start of the stack, which the kernel randomizes for each exec unless randomization is off. The kernel shows 1 to callers
+// that may not know it.
 uint64_t ImageOf(int32_t pid) {
   const uint64_t stack = FigureOf(pid, 28);
   return stack == 1 ? 0 : stack;
 }
 
 absl::StatusOr<std::optional<Remains>> RemainsFile::Read() const {
-  // Not blocking, as a pipe of somebody's would.
+  // Without O_NONBLOCK, opening a pipe that somebody put there would block.
   const base::UniqueFd fd(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd && errno == ENOENT) return std::nullopt;
   if (!fd) return absl::ErrnoToStatus(errno, Quoted(path_));
@@ -104,7 +105,7 @@ absl::Status RemainsFile::Write(const Remains& remains) {
     written_ = std::move(text);
     return absl::OkStatus();
   }
-  // Not synchronised: it is for the next broker on this machine as it runs, which sees what was written last.
+  // No fsync(): the file is only for the next broker in this boot of the machine, which sees what was written last.
   const std::string next = path_ + ".new";
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
   base::UniqueFd fd(open(next.c_str(), kFlags, 0600));
@@ -125,7 +126,7 @@ absl::Status RemainsFile::Write(const Remains& remains) {
 
 bool RemainsFile::Add(const Remains::Growth& growth) {
   struct stat found;
-  // Somebody may have removed it.
+  // The file may have been removed by somebody.
   if (!lines_ || fstat(lines_.get(), &found) != 0 || found.st_nlink == 0) return false;
   if (growth.processes.empty() && growth.gone.empty()) return true;
   const std::string line = ToJson(growth);

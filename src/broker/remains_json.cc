@@ -95,7 +95,7 @@ static const char* WrongIn(const Remains::Gpu& gpu) {
 
 namespace {
 
-// What the file has.
+// The first line of the file.
 template <typename Version, typename Place, typename All>
 struct Document {
   Version& version;
@@ -129,7 +129,7 @@ namespace {
 constexpr MembersReader::Form kForm{
     .whole = true, .no_limit = false, .most_text = 4096, .most_entries = 100'000};
 
-// Remains as they grow; each has its place by its name.
+// Applies later lines to remains; entries are found by name or number.
 class Growing {
  public:
   explicit Growing(Remains& remains) : remains_(remains) {
@@ -151,7 +151,7 @@ class Growing {
     }
     gone_.insert(growth.gone.begin(), growth.gone.end());
   }
-  // Sessions have their numbers once.
+  // Removing gone sessions at the end is safe, since numbers of sessions are not reused.
   void End() {
     std::erase_if(remains_.processes, [this](const Remains::Process& process) {
       return gone_.count(process.session) != 0;

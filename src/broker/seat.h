@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process's place at one GPU: the page that the broker writes for it and the one that it writes for the broker.
+// A process's place on one GPU: the page that the broker writes for the process, and the page that the process writes.
 #ifndef GPUSHARE_BROKER_SEAT_H_
 #define GPUSHARE_BROKER_SEAT_H_
 
@@ -16,11 +16,11 @@ inline constexpr auto kRelaxed = std::memory_order_relaxed;
 
 struct Seat {
   ipc::LimitsPage* limits = nullptr;
-  const ipc::UsagePage* usage = nullptr;  // anything may stand there, and change between two looks
-  bool changed = false;                   // its process is to be woken
+  const ipc::UsagePage* usage = nullptr;  // untrusted, and may change between two reads
+  bool changed = false;                   // the process has to be woken
 };
 
-// The seats whose limits were changed, each once. Whoever empties it wakes their processes.
+// The seats with changed limits, each once. The caller of Take() wakes their processes.
 class Changed {
  public:
   void Add(Seat& seat) {
@@ -38,7 +38,7 @@ class Changed {
   std::vector<Seat*> seats_;
 };
 
-// Nobody is woken for it: who asks looks by itself.
+// Does not wake the process: a process that asks reads the flag itself.
 inline void SetInLine(Seat& seat, bool in_line) {
   std::atomic<uint32_t>& flags = seat.limits->flags;
   const uint32_t others = flags.load(kRelaxed) & ~uint32_t{ipc::LimitsPage::kInLine};

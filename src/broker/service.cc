@@ -15,11 +15,12 @@
 namespace gpushare::broker {
 namespace {
 
-constexpr int kEvents = 64;          // taken from the poller at once
-constexpr int kAcceptedAtOnce = 64;  // of those who wait, so that a flood of them is no queue
-constexpr Nanos kOfHighPriority = Micros(100);  // so often it may call
-constexpr int kSleepers = 8;                    // of a process on its word: two, if it means well
-constexpr Nanos kAskAgain = Millis(500);        // whether somebody may come yet
+constexpr int kEvents = 64;  // events taken from the poller at once
+constexpr int kAcceptedAtOnce =
+    64;  // connections, so that a flood of them does not delay everything else
+constexpr Nanos kOfHighPriority = Micros(100);  // how often a process of high priority may call
+constexpr int kSleepers = 8;  // waiters to wake on a process's word; an honest process has two
+constexpr Nanos kAskAgain = Millis(500);  // how often to ask `awaited`
 
 }  // namespace
 
@@ -65,7 +66,7 @@ absl::Status Service::Start(const Config& config) {
   return absl::OkStatus();
 }
 
-// `edge`: told of each change once, so that nothing has to be read.
+// `edge`: edge-triggered, so that nothing has to be read to clear the event.
 absl::Status Service::Watch(int fd, Watched& watched, bool edge) {
   epoll_event event = {};
   event.events = EPOLLIN | (edge ? uint32_t{EPOLLET} : 0u);
@@ -132,7 +133,7 @@ void Service::WakeChanged() {
 // ---- The loop
 
 absl::Status Service::Run() {
-  Time next{};  // the books are looked at before anything else
+  Time next{};  // look at the books before anything else
   for (;;) {
     if (stopping_.load(std::memory_order_acquire)) {
       base::MutexLock lock(&mutex_);
@@ -164,7 +165,7 @@ absl::Status Service::Run() {
 #ifndef NDEBUG
     if (const char* broken = registry_.CheckInvariants()) return absl::InternalError(broken);
 #endif
-    // Of those that have ended nobody is left to want the memory.
+    // If only sessions of ended processes are left, no process needs their memory.
     if (options_.until_unused && used_ && registry_.sessions().size() == reclaiming_) {
       if (now >= asks_again_) {
         if (!options_.awaited || !options_.awaited()) return absl::OkStatus();
@@ -193,16 +194,16 @@ void Service::OnEvent(Watched& watched, uint32_t events, Time now) {
       Unwatch(options_.owner.get());
       break;
     case Watched::kDoorbell:
-      // The books are looked at whatever rang.
+      // The loop looks at the books after any event, so only the call has to be counted.
       if (watched.connection->ended) break;
       Beat(*watched.seat->seat.limits);
       CountCall(watched.seat->bell.fd(), watched, now);
       break;
     case Watched::kProcess: {
       Connection& connection = *watched.connection;
-      Unwatch(connection.peer.process.get());  // its end would be told of without end
+      Unwatch(connection.peer.process.get());  // the event would be reported again and again
       if (std::exchange(connection.process_ended, true)) break;
-      Drop(connection, "its process has ended");  // a child of it may have the connection still
+      Drop(connection, "its process has ended");  // a child of it may still hold the connection
       break;
     }
     case Watched::kConnection: {
@@ -221,9 +222,9 @@ void Service::OnEvent(Watched& watched, uint32_t events, Time now) {
   }
 }
 
-// Who calls without end is heard now and then; what its pages say is looked at with everybody's.
+// A peer that calls too often is only heard now and then; its pages are read with all others at each look.
 void Service::CountCall(int fd, Watched& watched, Time now) {
-  // One of high priority calls whenever it begins or ends to be busy, and others stand still for it.
+  // A process of high priority calls whenever it begins or ends to be busy, and other processes stand still for it.
   const bool bypasses =
       watched.seat != nullptr &&
       (watched.seat->seat.limits->flags.load(kRelaxed) & ipc::LimitsPage::kBypass) != 0;
@@ -231,7 +232,7 @@ void Service::CountCall(int fd, Watched& watched, Time now) {
   if (again == kNever || watched.deaf_until != kNever) return;
   watched.deaf_until = again;
   ++deaf_;
-  // Edges: an eventfd that has overflowed is an error, which cannot be left out.
+  // Edge-triggered, since an overflowed eventfd is reported as an error, which cannot be masked.
   Rewatch(fd, watched,
           watched.kind == Watched::kConnection ? watched.connection->Events() : uint32_t{EPOLLET});
 }

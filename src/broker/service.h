@@ -4,14 +4,14 @@
 //   GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Create(config, options));
 //   absl::Status ended = service->Run();      // on its own thread, until Stop()
 //
-// One thread does everything: it waits until a connection, a doorbell or the books want something, and never for a
-// peer. A peer that says nonsense, too much, or nothing loses its connection, and nobody else notices.
+// One thread does everything: it waits for connections, doorbells and the times at which the books want a look, and never
+// for a peer. A peer that sends nonsense, too much, or nothing loses its connection; the others do not notice.
 //
-// Liveness: the end of a connection ends a session, which gets no more device time and whose unused grants are the
-// tenant's again at once. Its memory is, when the process has ended as well and the driver does not name it any more
-// (reclaimer.h); before, it may still be held.
+// Liveness: the end of a connection ends its session, which gets no more device time; its unused time grants are the
+// tenant's again at once. Its memory may still be held, and is the tenant's again when the process has ended as well and
+// the driver no longer names it (reclaimer.h).
 //
-// Threading: Run() on one thread; everything else from any, and from signal handlers Stop() alone.
+// Threading: Run() on one thread, everything else from any thread. Only Stop() may be called from signal handlers.
 #ifndef GPUSHARE_BROKER_SERVICE_H_
 #define GPUSHARE_BROKER_SERVICE_H_
 
@@ -48,36 +48,35 @@
 
 namespace gpushare::broker {
 
-// What happens, for a log: the event's name, and what belongs to it as key and value.
+// Takes an event for a log: its name, and its fields as key and value.
 using Log = std::function<void(std::string_view event,
                                const std::vector<std::pair<std::string, std::string>>& fields)>;
 
-// What a command gives the driver for it, where nobody says: twice what the simulated GPU takes. Of a card it is not known.
+// The default of ServiceOptions::teardown in the commands: twice what the simulated GPU takes. For real GPUs it is not known.
 inline constexpr Nanos kTeardown = Millis(200);
 
 struct ServiceOptions {
   std::string socket;            // path
-  mode_t mode = 0660;            // of its file
-  std::vector<GpuInfo> gpus;     // empty: the first process that opens one says what it has
-  base::Clock* clock = nullptr;  // null: the machine's
-  // After the end of a process, until its memory is taken to be free at the earliest, where the configuration does not
-  // say.
+  mode_t mode = 0660;            // of the socket's file
+  std::vector<GpuInfo> gpus;     // empty: the first process that opens a GPU describes it
+  base::Clock* clock = nullptr;  // null: the machine's clock
+  // The least time from the end of a process until its memory counts as free, unless the configuration sets another.
   Nanos teardown{0};
-  Nanos hello_within = Seconds(5);  // a connection that says nothing so long is ended
+  Nanos hello_within = Seconds(5);  // a connection that has said nothing by then is closed
   size_t most_connections = 4096, most_of_user = 1024;
-  // Answers what the service does not know itself ("metrics"); InvalidArgument: nor does this. May be empty.
+  // Answers queries that the service does not know, such as "metrics". InvalidArgument: unknown. May be empty.
   std::function<absl::StatusOr<std::string>(std::string_view what, const Snapshot&)> answer;
-  // Reads the configuration again, for Change "reload", on a thread of its own: it may take its time. May be empty.
+  // Reads the configuration again, for the change "reload". Runs on its own thread, so it may take long. May be empty.
   std::function<absl::StatusOr<Config>()> reload;
   Log log;  // may be empty
-  // A file for the next broker at this socket (remains.h), and where this one finds what the last has left; empty: none.
+  // The file of the state for the next broker at this socket, read at the start (remains.h); empty: none.
   std::string remains;
-  // Listens already, so that nobody is refused until the service is there; none: it is made, at `socket`.
+  // A socket that already listens, so that no process is refused before the service runs; null: listens at `socket`.
   std::unique_ptr<ipc::Listener> listener;
-  // Run() ends when the last process has left, once one had come or, with an owner, that has ended.
+  // Run() ends when no process is left, after at least one has registered or the owner, if any, has ended.
   bool until_unused = false;
-  base::UniqueFd owner;  // readable when it has ended (a pidfd); none: nobody's
-  // Whether somebody who has not registered yet may come; then Run() goes on, and asks again now and then. May be empty.
+  base::UniqueFd owner;  // a pidfd, readable when the owner has ended; invalid: there is no owner
+  // Whether a process may still come that has not registered yet; then Run() goes on, and asks again. May be empty.
   std::function<bool()> awaited;
 };
 
@@ -90,14 +89,14 @@ class Service {
   Service& operator=(const Service&) = delete;
 
   absl::Status Run();
-  void Stop();  // Run() comes back; sessions end with the Service
+  void Stop();  // makes Run() return; sessions end with the Service
 
   absl::Status Apply(const Config& config) ABSL_LOCKS_EXCLUDED(mutex_);
   Snapshot TakeSnapshot() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // ---- For an audit (auditor.h).
+  // ---- For the audit (auditor.h).
   struct AuditSettings {
-    Nanos interval{0};  // 0: there is none
+    Nanos interval{0};  // 0: no audit
     uint64_t allowance = 0;
   };
   AuditSettings audit_settings() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -106,36 +105,39 @@ class Service {
     Claims claims;
   };
   AuditSubjects TakeAuditSubjects() ABSL_LOCKS_EXCLUDED(mutex_);
-  // What it came to: into the figures, and what has changed into the log.
+  // Puts the findings into the figures, and logs what has changed.
   void TakeAudit(Findings found) ABSL_LOCKS_EXCLUDED(mutex_);
-  // There is none any more, or it failed: what the last one found is not shown.
+  // Call when the audit is off or has failed: its last findings are no longer shown.
   void ForgetAudit() ABSL_LOCKS_EXCLUDED(mutex_);
   void SayAuditFailed(const absl::Status& why) const {
     Say("audit_failed", {{"why", std::string(why.message())}});
   }
 
-  // ---- For who asks the driver whether it has memory back (reclaimer.h).
-  // Bumped when a process has ended whose memory is not known to be free.
+  // ---- For the reclaimer, which asks the driver whether memory is free (reclaimer.h).
+  // Incremented when a process has ended and its memory is not known to be free.
   std::atomic<uint32_t>& reclaims() { return reclaims_; }
   struct ReclaimSubjects {
     std::vector<std::string> gpus;  // UUIDs
     Time at{};
   };
-  // Nothing: nobody's memory is waited for.
+  // nullopt: no memory is waited for.
   std::optional<ReclaimSubjects> TakeReclaimSubjects() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whom it names, of what was taken then. Those who had ended before and are not among them hold nothing any more.
+  // Takes the processes that the driver names on the subjects taken at `at`. Processes that had ended before and are not
+  // named hold nothing any more.
   void TakeNamed(const std::set<int32_t>& pids, Time at) ABSL_LOCKS_EXCLUDED(mutex_);
-  // It does not say: time alone counts.
+  // The driver does not tell: only time counts.
   void ForgetNamed() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const char* CheckInvariants() ABSL_LOCKS_EXCLUDED(mutex_);                 // null: they hold
-  uint64_t looks() const { return looks_.load(std::memory_order_relaxed); }  // at the books so far
+  const char* CheckInvariants() ABSL_LOCKS_EXCLUDED(mutex_);  // null if they hold
+  uint64_t looks() const {
+    return looks_.load(std::memory_order_relaxed);
+  }  // looks at the books so far
 
  private:
   struct Connection;
   struct SeatHolder;
   struct Reload;
-  // What an event of the poller is about; the poller has its address.
+  // The subject of an event of the poller, which holds its address.
   struct Watched {
     enum Kind {
       kListener,
@@ -150,7 +152,7 @@ class Service {
     Connection* connection = nullptr;
     SeatHolder* seat = nullptr;
     CallLimit limit{};
-    Time deaf_until = kNever;  // it has called too often: it is not heard until then
+    Time deaf_until = kNever;  // it has called too often, and is ignored until then
   };
 
   explicit Service(ServiceOptions options);
@@ -162,7 +164,7 @@ class Service {
   void CountCall(int fd, Watched& watched, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time HearAgain(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of a session whose process has come back: what it has not taken over yet is waited for, and not for long.
+  // The process of the session has come back: waits a short time for it to take over the grants of its former session.
   void ReleaseFormer(const Registry::Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Restore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Keep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -173,7 +175,7 @@ class Service {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status OnHello(Connection& connection, const ipc::Hello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Its share; the place is the connection's latest, and has to reach the process.
+  // Returns the spec of the share. The new seat is the connection's last one, and still has to be sent to the process.
   absl::StatusOr<std::string> OnOpenGpu(Connection& connection, const ipc::OpenGpu& open,
                                         const std::string* own)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -199,19 +201,19 @@ class Service {
   // Queues the parts of an answer; Flush() sends as much as the peer takes.
   void Answer(Connection& connection, std::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Flush(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // `evicted`: its process does not come back by itself.
+  // `evicted`: the process will not register again by itself.
   void Drop(Connection& connection, std::string_view why, bool evicted = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Raise(const base::UniqueFd& event);  // also from a signal handler
   Time FreeEnded(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // When what its process had is free, or to be taken for that; kNever is not an answer.
+  // When the memory of its process is free or may be taken to be free; never kNever.
   Time ReclaimedAt(Connection& connection, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Open(Connection& connection, const ipc::Message& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time OpenWaiting(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether its process seems to have become another program.
+  // Looks whether its process seems to have become another program.
   void LookAtImage(Connection& connection, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Those that seem to have become another program and of which the driver counts nothing any more have ended.
+  // Ends the processes that seem to have become another program and of which the driver counts nothing any more.
   void EndThoseWithNothing(const Findings& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time ExpireSilent(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -235,24 +237,25 @@ class Service {
   AuditLog audit_ ABSL_GUARDED_BY(mutex_);
   Changed changed_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
-  Config begun_ ABSL_GUARDED_BY(mutex_);                    // with this configuration
-  std::unique_ptr<Reload> reload_ ABSL_GUARDED_BY(mutex_);  // null: nobody has asked
-  // Of these, so that a look need not go over all.
-  size_t unread_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of answers that nobody has taken yet
+  Config begun_ ABSL_GUARDED_BY(mutex_);                    // the configuration at the start
+  std::unique_ptr<Reload> reload_ ABSL_GUARDED_BY(mutex_);  // null: no reload is in progress
+  // Counts over the connections, so that a look need not visit all of them.
+  size_t unread_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of answers that the peers have not taken yet
   size_t ended_ ABSL_GUARDED_BY(mutex_) = 0, silent_ ABSL_GUARDED_BY(mutex_) = 0,
                 deaf_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t reclaiming_ ABSL_GUARDED_BY(mutex_) = 0, opening_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool freed_ ABSL_GUARDED_BY(mutex_) = false;  // something was, since those who wait for it looked
-  // Whether the driver has named a process of those here, so that its not naming one says something.
+  bool freed_ ABSL_GUARDED_BY(mutex_) = false;  // memory was freed since OpenWaiting() last ran
+  // Whether the driver has ever named a registered process. Only then does it mean something if a process is not named.
   bool names_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_connection_ ABSL_GUARDED_BY(mutex_) = 1;
-  Time accepts_again_ ABSL_GUARDED_BY(mutex_) = kNever;           // no descriptor was left
-  std::unique_ptr<RemainsFile> remains_ ABSL_GUARDED_BY(mutex_);  // none: nothing is kept
-  bool keeps_ ABSL_GUARDED_BY(mutex_) = true;                     // the latest time it could
+  Time accepts_again_ ABSL_GUARDED_BY(mutex_) =
+      kNever;  // when to accept again after descriptors have run out
+  std::unique_ptr<RemainsFile> remains_ ABSL_GUARDED_BY(mutex_);  // null: nothing is kept
+  bool keeps_ ABSL_GUARDED_BY(mutex_) = true;                     // the latest write succeeded
   bool to_keep_ ABSL_GUARDED_BY(mutex_) = false;                  // something has changed
   Time keep_at_ ABSL_GUARDED_BY(mutex_) = kNever;
-  Time asks_again_ ABSL_GUARDED_BY(mutex_){};  // whether somebody is awaited
-  bool used_ ABSL_GUARDED_BY(mutex_) = false;  // some process has registered, or the owner ended
+  Time asks_again_ ABSL_GUARDED_BY(mutex_){};  // when to ask `awaited` again
+  bool used_ ABSL_GUARDED_BY(mutex_) = false;  // a process has registered, or the owner has ended
 };
 
 }  // namespace gpushare::broker

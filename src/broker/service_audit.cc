@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an audit asks of the service and gives it.
+// The service's side of the audit.
 #include <map>
 #include <set>
 #include <utility>
@@ -47,7 +47,7 @@ void Service::ForgetAudit() {
 }
 
 void Service::EndThoseWithNothing(const Findings& found) {
-  // The first may have counted before it was seen to be another.
+  // The first audit may have counted before the process was seen to run another program.
   constexpr int kEnough = 2;
   std::set<int32_t> holders;
   for (const auto& [process, finding] : found) holders.insert(process.pid);
@@ -56,7 +56,7 @@ void Service::EndThoseWithNothing(const Findings& found) {
     const bool holds = holders.count(connection->peer.pid) > 0;
     names_ |= holds;
     if (!connection->ended) {
-      // Of one that the driver has never named, that it does not name it says nothing.
+      // For a process that the driver has never named, it means nothing that the driver does not name it now.
       connection->counted = connection->counted || holds;
     } else if (connection->another && connection->counted) {
       connection->counted_nothing = holds ? 0 : connection->counted_nothing + 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators ask and change.
+// Operators' queries and changes.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -39,7 +39,7 @@ absl::Status Service::MayOperate(const Connection& connection) const {
         geteuid() == 0 ? "" : absl::StrCat("user ", geteuid(), " does, and "),
         geteuid() == 0 ? "root does" : "root", ", or the configuration's 'operators'"));
   }
-  // Root of a container is not the machine's.
+  // Root in a container is not root of the machine.
   if (IsBeside(connection.peer)) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("user ", uid,
@@ -66,7 +66,7 @@ absl::StatusOr<std::string> Service::OnQuery(const Connection& connection,
   return absl::InvalidArgumentError(absl::StrCat("nothing is known of '", query.what, "'"));
 }
 
-// Which limits it has anybody may know. What others hold is for the operator.
+// Every process may ask for its own limits; what others hold is for operators only.
 absl::StatusOr<std::string> Service::OnOwn(const Connection& connection) {
   if (connection.session == nullptr)
     return absl::InvalidArgumentError("this connection has not registered");
@@ -79,7 +79,7 @@ absl::StatusOr<std::string> Service::OnOwn(const Connection& connection) {
   return ToJson(own);
 }
 
-// "trace": from now on; "trace 17": from the event of that number.
+// "trace" records from now on; "trace 17" continues from event 17.
 absl::StatusOr<std::string> Service::OnTrace(const std::string& from) {
   std::optional<uint64_t> number;
   if (!from.empty() && !absl::SimpleAtoi(from, &number.emplace())) {
@@ -139,7 +139,7 @@ void Service::SayChange(const Connection& connection, const ipc::Change& change,
                                             : absl::StrCat("ok, its policy has ended ", ended)}});
 }
 
-// The answer comes when it has been read.
+// The change is answered when the configuration has been read.
 absl::Status Service::BeginReload(const Connection& connection, const ipc::Change& change) {
   if (!connection.parts.empty())
     return absl::InvalidArgumentError("asked again before the answer was taken");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a service has of each connection, and of a change that one has asked for. Part of service.h, for its own sources
-// alone.
+// The service's state for each connection and for a reload. Part of service.h, only for the service's own sources.
 #ifndef GPUSHARE_BROKER_SERVICE_CONNECTION_H_
 #define GPUSHARE_BROKER_SERVICE_CONNECTION_H_
 
@@ -28,25 +27,27 @@ struct Service::SeatHolder {
 
 struct Service::Connection {
   uint64_t id = 0;
-  base::UniqueFd fd;  // none: it has ended
+  base::UniqueFd fd;  // invalid: the connection has ended
   ipc::Peer peer;
   Time since{};
-  bool spoke = false;  // something that was understood
+  bool spoke = false;  // it has sent a message that was understood
   Registry::Session* session = nullptr;
   std::list<SeatHolder> seats;
-  std::deque<std::string> parts;  // of an answer, not sent yet
-  bool wants_room = false;        // the poller tells when the peer takes more
+  std::deque<std::string> parts;  // parts of answers that have not been sent yet
+  bool wants_room = false;        // the poller reports when the peer can take more
   bool ended = false, process_ended = false;
-  Time held_until = kNever;  // and no longer, though nothing was heard of the process
-  // What its process ran when it registered (remains.h), and when to look whether it still does, of one that has ended.
+  Time held_until = kNever;  // ended: when to stop waiting for news of the process
+  // The program image of its process when it registered (ImageOf() in remains.h). Once the connection has ended, the
+  // process is checked for another image at `looks_at_image`, repeatedly until `looks_until`.
   uint64_t image = 0;
-  bool another = false;     // it seems to run another program
-  bool counted = false;     // the driver has counted what it holds, while it was registered
-  int counted_nothing = 0;  // audits one after another since it is `another`
+  bool another = false;     // the process seems to run another program
+  bool counted = false;     // the driver has counted the process's memory while it was registered
+  int counted_nothing = 0;  // consecutive audits that counted nothing since it is `another`
   Time looks_at_image = kNever, looks_until = kNever;
-  Time reclaims_since = kNever;  // its process has ended, and what it had may not be free yet
-  bool reclaimed = false;        // it is, the driver says
-  // A GPU that it asked for, for which there is no room until the driver has memory back; and by when it is answered.
+  Time reclaims_since =
+      kNever;  // when its process was seen to have ended with memory that may not be free yet
+  bool reclaimed = false;  // the driver says that the memory is free
+  // A request for a GPU that waits for the driver to free memory, and when it is answered at the latest.
   std::optional<ipc::Message> opens;
   Time opens_until = kNever;
   Watched watched, process_watched;
@@ -57,9 +58,9 @@ struct Service::Connection {
   }
 };
 
-// The configuration is read while everybody else is served: names of users may have to be asked for far away.
+// A reload in progress. The configuration is read while the service goes on, since resolving names of users may take long.
 struct Service::Reload {
-  uint64_t connection = 0;  // that is answered
+  uint64_t connection = 0;  // the connection to answer
   ipc::Change change;
   absl::StatusOr<Config> config;
   std::thread thread;
@@ -67,7 +68,7 @@ struct Service::Reload {
 
 inline std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-// That the broker has come to this process's call; 0 is of who has none.
+// Tells the process that the broker has seen its call. Skips 0, which means that there is no beat.
 inline void Beat(ipc::LimitsPage& page) {
   if (page.beat.fetch_add(1, std::memory_order_relaxed) == UINT32_MAX) page.beat.store(1);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sessions end: the connection, then the process and what it had.
+// How sessions end: first the connection, then the process, then its memory.
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace gpushare::broker {
 namespace {
 
-// The kernel closes the connection in the midst of an exec: so often it is looked whether it was one, and so long.
+// The kernel closes the connection in the middle of an exec. How often and how long to look whether it was an exec.
 constexpr Nanos kLooksAtImage = Millis(50), kExecs = Seconds(2);
 
 }  // namespace
@@ -51,12 +51,13 @@ void Service::Drop(Connection& connection, std::string_view why, bool evicted) {
   }
   for (const std::string& part : connection.parts) unread_ -= part.size();
   connection.parts.clear();
-  if (!connection.peer.process) connection.process_ended = true;  // nothing will be heard of it
+  if (!connection.peer.process)
+    connection.process_ended = true;  // without a pidfd its end will not be reported
 }
 
 void Service::LookAtImage(Connection& connection, Time now) {
   if (now < connection.looks_at_image || connection.process_ended) return;
-  // What it runs a process can pretend: its memory comes back when the driver, too, counts nothing of it (TakeAudit).
+  // A process can fake another image, so its memory counts as free only when the driver counts nothing either (TakeAudit).
   const uint64_t image = ImageOf(connection.peer.pid);
   connection.another = connection.another || (image != 0 && image != connection.image);
   if (connection.another) {
@@ -66,7 +67,7 @@ void Service::LookAtImage(Connection& connection, Time now) {
   }
 }
 
-// Those that have ended let go of what they had, their pages last: events of this round may still point there.
+// Frees ended connections. Their pages are freed here and not earlier, since events of this round may still point to them.
 Time Service::FreeEnded(Time now) {
   Time next = kNever;
   if (ended_ == 0) return next;
@@ -97,7 +98,7 @@ Time Service::FreeEnded(Time now) {
   return next;
 }
 
-// The end of a process is told of before the driver has taken down what it had: granted at once, it would not be there.
+// The end of a process is reported before the driver has freed its memory. If that were granted at once, allocations would fail.
 Time Service::ReclaimedAt(Connection& connection, Time now) {
   Registry::Session& session = *connection.session;
   if (Registry::HoldsNothing(session)) return now;
@@ -110,7 +111,7 @@ Time Service::ReclaimedAt(Connection& connection, Time now) {
     clock_.Wake(reclaims_, 1);
   }
   const Config& config = registry_.config();
-  // A driver may forget a process before it has all of its memory back: so long it takes in any case.
+  // A driver may stop naming a process before it has freed all of its memory, so this time passes in any case.
   const Nanos least = config.reclaim_after.value_or(options_.teardown);
   const bool named = names_ && connection.peer.pid != 0 && !connection.reclaimed;
   const Time until =
@@ -131,7 +132,7 @@ Time Service::ExpireSilent(Time now) {
     const Time until = connection->since + options_.hello_within;
     if (now >= until) {
       Drop(*connection, "it said nothing");
-      next = now;  // and come to free it
+      next = now;  // FreeEnded() then frees it
     } else {
       next = std::min(next, until);
     }

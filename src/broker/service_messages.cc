@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes say: they connect, register and open GPUs, and are answered.
+// Messages of processes: they connect, register and open GPUs, and are answered.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,25 +14,25 @@
 namespace gpushare::broker {
 namespace {
 
-constexpr int kPacketsAtOnce = 16;             // read from one connection before it is others' turn
-constexpr size_t kMostGpus = 64;               // opened by one process
-constexpr Nanos kLongestOpening = Seconds(4);  // a process waits for 5
-constexpr Nanos kNoRoom = Millis(100);  // nobody is accepted so long when no descriptor is left
+constexpr int kPacketsAtOnce = 16;  // read from one connection before the others get their turn
+constexpr size_t kMostGpus = 64;    // opened by one process
+constexpr Nanos kLongestOpening = Seconds(4);  // a process waits for 5 s
+constexpr Nanos kNoRoom = Millis(100);         // how long not to accept when no descriptor is left
 
 }  // namespace
 
-// Whether more may be waiting.
+// Accepts one connection. Whether more may be waiting.
 bool Service::Accept() {
   absl::StatusOr<base::UniqueFd> fd = listener_->Accept();
   if (absl::IsResourceExhausted(fd.status())) {
-    Unwatch(listener_->fd());  // it would be told of again at once
+    Unwatch(listener_->fd());  // the event would be reported again at once
     accepts_again_ = clock_.Now() + kNoRoom;
   }
   if (!fd.ok()) return false;
   absl::StatusOr<ipc::Peer> peer = ipc::PeerOf(fd->get());
   if (!peer.ok()) return true;
   size_t open = 0, of_user = 0;
-  // Those that have ended and whose process has not: they keep what they were granted, and descriptors here.
+  // Ended connections whose process has not ended count, too: they still hold grants, and descriptors here.
   for (const auto& [id, other] : connections_) {
     ++open;
     if (other->peer.uid == peer->uid) ++of_user;
@@ -66,10 +66,10 @@ void Service::Read(Connection& connection) {
     if (!got.ok()) return Drop(connection, Text(got.status()));
     if (got->what == ipc::Received::kNothing) return;
     if (got->what == ipc::Received::kEnd) return Drop(connection, "its connection was closed");
-    got->fds.clear();  // nobody sends the broker descriptors; before it answers, these are closed
+    got->fds.clear();  // peers have no reason to send descriptors; close them before answering
     const absl::StatusOr<ipc::Message> message = ipc::Decode(got->packet);
     if (!message.ok()) {
-      // Who is of another version is to hear that it is.
+      // A peer of another version is told so.
       if (absl::IsFailedPrecondition(message.status())) {
         static_cast<void>(Refuse(connection, message.status()));
       }
@@ -81,7 +81,7 @@ void Service::Read(Connection& connection) {
   }
 }
 
-// An error here ends the connection; what is refused is answered.
+// An error ends the connection. A refusal is sent as an answer, and is no error.
 absl::Status Service::Handle(Connection& connection, const ipc::Message& message) {
   absl::Status refused;
   if (connection.opens.has_value()) {
@@ -173,7 +173,7 @@ absl::Status Service::Open(Connection& connection, const ipc::Message& message) 
   const Time now = clock_.Now();
   const absl::StatusOr<std::string> spec =
       OnOpenGpu(connection, open, as != nullptr ? &as->spec : nullptr);
-  // What those were promised that have ended is taken until the driver has their memory back.
+  // The shares of ended processes stay taken until the driver has freed their memory.
   const bool waits = absl::IsResourceExhausted(spec.status()) && reclaiming_ > 0;
   if (waits && !connection.opens.has_value()) {
     connection.opens = message;
@@ -181,7 +181,7 @@ absl::Status Service::Open(Connection& connection, const ipc::Message& message) 
     ++opening_;
   }
   if (waits && now < connection.opens_until) return absl::OkStatus();
-  const std::string uuid = open.uuid;  // of what goes now
+  const std::string uuid = open.uuid;  // copied, since `opens` is reset below
   if (connection.opens.has_value()) {
     connection.opens.reset();
     --opening_;
@@ -189,7 +189,7 @@ absl::Status Service::Open(Connection& connection, const ipc::Message& message) 
   return spec.ok() ? GiveSeat(connection, {uuid, *spec}) : Refuse(connection, spec.status());
 }
 
-// By when it has to be called again.
+// Answers waiting requests for GPUs. Returns when to call again at the latest.
 Time Service::OpenWaiting(Time now) {
   const bool freed = std::exchange(freed_, false);
   Time next = kNever;
@@ -201,7 +201,7 @@ Time Service::OpenWaiting(Time now) {
       if (const absl::Status handled = Open(*connection, message); !handled.ok()) {
         Drop(*connection, Text(handled));
       }
-      // Who was let in, and those whose pages changed by it, hear of it by a look.
+      // The process that was let in, and those whose pages changed, are woken at the next look.
       if (!connection->opens.has_value() || connection->ended) next = now;
     }
     if (connection->opens.has_value()) next = std::min(next, connection->opens_until);
@@ -211,12 +211,12 @@ Time Service::OpenWaiting(Time now) {
 
 absl::Status Service::GiveSeat(Connection& connection, const ipc::GpuOpened& opened) {
   SeatHolder& holder = connection.seats.back();
-  // Never read: its other end is a stranger's, who may have it block.
+  // The doorbell is never read: the process holds its other end and could make the read block.
   GPUSHARE_RETURN_IF_ERROR(Watch(holder.bell.fd(), holder.watched, /*edge=*/true));
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(opened));
   const int fds[] = {holder.limits.fd.get(), holder.usage.fd.get(), holder.bell.fd()};
   const absl::Status sent = ipc::Send(connection.fd.get(), packet, fds);
-  // The process has them now; the mappings are enough here.
+  // The process has the descriptors now; the mappings are enough here.
   holder.limits.fd.Reset();
   holder.usage.fd.Reset();
   return sent;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver says of processes that have ended: whether it has their memory back.
+// Whether the driver has freed the memory of ended processes.
 #include <sys/types.h>
 
 #include <optional>
@@ -18,20 +18,21 @@ std::optional<Service::ReclaimSubjects> Service::TakeReclaimSubjects() {
 
 void Service::TakeNamed(const std::set<int32_t>& pids, Time at) {
   base::MutexLock lock(&mutex_);
-  // Of a driver that counts by other numbers, or does not show these processes, that it names none says nothing.
+  // A driver may use other pids or not show these processes at all. Then it means nothing that it names none of them.
   for (const auto& [id, connection] : connections_) {
     names_ |= connection->session != nullptr && pids.count(connection->peer.pid) > 0;
   }
   if (!names_) return;
   bool any = false;
   for (const auto& [id, connection] : connections_) {
-    // It was seen to have ended before the driver was asked.
+    // Only processes that had ended before the driver was asked count.
     if (connection->reclaims_since > at || connection->reclaimed || connection->peer.pid == 0) {
       continue;
     }
     const int32_t pid = connection->peer.pid;
     const uint64_t began = connection->session->who.began, begins = BeganAt(pid);
-    const bool another = began != 0 && begins != 0 && begins != began;  // has its number now
+    const bool another =
+        began != 0 && begins != 0 && begins != began;  // another process has its pid now
     if (pids.count(pid) > 0 && !another) continue;
     connection->reclaimed = any = true;
   }
@@ -41,7 +42,7 @@ void Service::TakeNamed(const std::set<int32_t>& pids, Time at) {
 void Service::ForgetNamed() {
   base::MutexLock lock(&mutex_);
   names_ = false;
-  Raise(reclaimed_);  // those that wait are to be looked at by the clock
+  Raise(reclaimed_);  // wakes the loop, which looks at the waiting sessions
 }
 
 }  // namespace gpushare::broker

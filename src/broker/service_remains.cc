@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a service leaves for the next one, and what the last one has left for it.
+// Keeping the state for the next broker, and taking over the state of the last one.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,9 +14,9 @@
 namespace gpushare::broker {
 namespace {
 
-// Processes look for the next broker each second at the latest: whoever can come back has by then.
+// Processes look for the next broker at least once a second, so by then all that can come back have done so.
 constexpr Nanos kReturn = Seconds(10);
-constexpr Nanos kKeepEvery = Seconds(1);  // what the next broker may do without for a while
+constexpr Nanos kKeepEvery = Seconds(1);  // for changes that the next broker may miss for a while
 
 base::UniqueFd OpenProcess(int32_t pid) {
   return base::UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -38,7 +38,7 @@ void Service::Restore() {
   }
   if (!left.ok() || !left->has_value()) return;
   Remains& remains = **left;
-  // Those that still are, whatever has their numbers now.
+  // Keeps only the processes that still exist; a pid may have been reused.
   std::vector<base::UniqueFd> processes;
   std::erase_if(remains.processes, [&](Remains::Process& process) {
     if (process.pid == 0 || process.began == 0) {
@@ -105,12 +105,13 @@ void Service::Keep() {
   keeps_ = kept.ok();
 }
 
-// Before processes learn of it.
+// Called before processes learn of larger grants.
 void Service::KeepGrowth() {
   if (!remains_->Add(registry_.TakeGrowth())) Keep();
 }
 
-// What a process must not learn before is kept at once. The rest is a matter of holding too much for one that has gone.
+// KeepGrowth() records what a process must not learn before. Everything else can wait: a stale record only holds too much for a
+// process that has gone.
 Time Service::KeepInTime(Time now) {
   if (remains_ == nullptr) return kNever;
   to_keep_ |= registry_.TakeLowered();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every figure of the broker at one instant: what `list`, `top` and the metrics show.
+// All figures of the broker at one instant, as shown by `list`, `top` and the metrics.
 #ifndef GPUSHARE_BROKER_SNAPSHOT_H_
 #define GPUSHARE_BROKER_SNAPSHOT_H_
 
@@ -14,39 +14,39 @@
 
 namespace gpushare::broker {
 
-// What the audit found of a process on a GPU (audit.h).
+// The audit's finding about a process on a GPU (audit.h).
 enum class AuditResult : uint32_t {
   kNone,              // nothing
   kUnderstates,       // it holds more than it says
   kOverGrant,         // it holds more than it was granted
-  kStranger,          // it is no tenant's
+  kStranger,          // it belongs to no tenant
   kUnderstatesTime,   // it runs longer than it says
-  kRunsPastGpushare,  // it runs, and has launched nothing
+  kRunsPastGpushare,  // it runs although it has launched nothing through gpushare
 };
 
 // A process's part in a tenant's share of one GPU.
 struct ProcessShare {
   uint64_t session = 0;
-  int32_t pid = 0;  // as the broker's PID namespace has it; 0: it is not visible there
+  int32_t pid = 0;  // in the broker's PID namespace; 0: not visible there
   uint32_t uid = 0, gid = 0;
   std::string program;
   uint64_t memory_used = 0, memory_granted = 0;
   Nanos time_used{0};
   bool gone = false;        // its session has ended, and its memory is not free yet
-  bool evicted = false;     // gone because an operator ended its session; it may live on
-  bool reclaiming = false;  // gone with its process; the driver may not have its memory back
-  // By the driver's count, at the latest audit; UINT64_MAX: the driver does not say.
+  bool evicted = false;     // gone because an operator ended its session; the process may still run
+  bool reclaiming = false;  // its process has ended too; the driver may not have freed its memory
+  // By the driver's count at the latest audit; UINT64_MAX: the driver does not tell.
   uint64_t memory_by_driver = UINT64_MAX;
-  // What contexts, modules and libraries of it take, as of then: what the driver counts beyond what is charged. Not of one
-  // that was found to hold more than it says.
+  // The memory of its contexts, modules and libraries at that time: what the driver counts beyond the process's claim.
+  // UINT64_MAX if unknown, and for a process that was found to hold more than it says.
   uint64_t memory_overhead = UINT64_MAX;
   AuditResult audit = AuditResult::kNone;
 };
 
-// A process on a GPU that is no tenant's.
+// A process on a GPU that belongs to no tenant.
 struct Stranger {
   int32_t pid = 0;
-  std::string program;  // empty: it cannot be seen
+  std::string program;  // empty: not visible
   uint64_t memory_by_driver = 0;
 };
 
@@ -59,20 +59,20 @@ struct Share {
   bool suspended = false, draining = false;
   uint64_t memory_limit = UINT64_MAX;  // UINT64_MAX: none
   uint64_t memory_used = 0, memory_granted = 0, memory_peak = 0;
-  uint64_t memory_reclaiming = 0;  // of what is granted: of processes that have ended
+  uint64_t memory_reclaiming = 0;  // the part of memory_granted that ended processes hold
   uint64_t allocations_denied = 0;
-  std::string priority = "normal";  // in force, whichever of tenant, key and policy says it
-  double guarantee = 0, weight = 1, cap = 1;  // of the GPU
+  std::string priority = "normal";  // in force, whether set by the tenant, a key or a policy
+  double guarantee = 0, weight = 1, cap = 1;  // shares of the GPU
   Nanos time_used{0};                         // device time since the broker started
   Nanos throttled{0};                         // host time that launches waited
   uint64_t launches = 0, waits = 0;
-  // For the metrics alone: how long its processes were in line for device time, and how often they were stopped for
-  // somebody of a higher priority.
+  // Only for the metrics: how long its processes waited in line for device time, and how often they were stopped for a
+  // higher priority.
   WaitHistogram in_line;
   uint64_t preempted = 0;
   std::vector<ProcessShare> processes;
 
-  // Of all processes together, each once, however many sessions it has; UINT64_MAX: of none it is known.
+  // The sum over processes, each counted once however many sessions it has; UINT64_MAX: known for none.
   uint64_t memory_overhead() const {
     uint64_t sum = UINT64_MAX;
     std::set<int32_t> counted;
@@ -86,8 +86,8 @@ struct Share {
 
 struct GpuState {
   std::string uuid;
-  uint64_t memory = 0;           // that may be promised
-  uint64_t memory_promised = 0;  // quotas
+  uint64_t memory = 0;           // memory that may be promised
+  uint64_t memory_promised = 0;  // sum of quotas
   double guaranteed = 0;         // sum of guarantees
   bool draining = false;         // no process may open it
   std::vector<Stranger> strangers = {};
@@ -98,8 +98,8 @@ struct Snapshot {
   std::vector<GpuState> gpus;
   std::vector<Share> shares;  // by GPU, then by tenant's name
   uint64_t sessions = 0, sessions_ever = 0, refused = 0;
-  uint64_t audits = 0;   // so far
-  bool audited = false;  // whether the latest one came to anything: else nothing is known
+  uint64_t audits = 0;   // audits so far
+  bool audited = false;  // whether the latest audit succeeded; otherwise its figures are unknown
 };
 
 }  // namespace gpushare::broker

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the spec of a broker's tenant may say.
+// Which keys the spec of a broker's tenant may have.
 #ifndef GPUSHARE_BROKER_TENANT_SPEC_H_
 #define GPUSHARE_BROKER_TENANT_SPEC_H_
 
@@ -8,10 +8,10 @@
 
 namespace gpushare::broker {
 
-// As spec::ValidateSpec. Unimplemented: a key that would not hold, since processes make their contexts themselves and
+// Like spec::ValidateSpec. Unimplemented: a key that could not be enforced, since processes make their own contexts and
 // have no way to give back what they borrowed.
 absl::Status CheckTenantSpec(const gpushare_spec& spec);
-// That alone, of a change.
+// Only the check for keys that could not be enforced, for a change.
 absl::Status CheckTenantKeys(const gpushare_spec& spec);
 
 }  // namespace gpushare::broker

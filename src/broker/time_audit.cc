@@ -6,7 +6,7 @@
 namespace gpushare::broker {
 namespace {
 
-// Whose figures went back is another than before, by the same pid.
+// Figures that have gone back belong to another process with the same pid.
 bool IsAnother(const Claim& before, const Claim& now) {
   return now.time_used_ns < before.time_used_ns || now.launches < before.launches;
 }
@@ -44,7 +44,7 @@ void TimeAudit::Add(const Claims& claims, const Ran& ran, Time now) {
       if (at == seen_.end()) continue;
       Seen& seen = at->second;
       if (sample.until_us <= seen.until_us) continue;
-      // The first may be of before the stretch.
+      // The first sample may be from before the stretch.
       if (seen.until_us != 0) {
         const uint64_t since_us = sample.until_us - seen.until_us;
         const int64_t length = since_us >= static_cast<uint64_t>(kSample.count() / 1000)

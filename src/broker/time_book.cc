@@ -9,10 +9,10 @@
 namespace gpushare::broker {
 namespace {
 
-// More than that between two looks is nonsense.
+// ns. A larger step between two looks cannot be true.
 constexpr int64_t kMostStep = 60'000'000'000;
 
-// What a process says of itself may be any debt: it is not remembered beyond that without a process.
+// A process may report any debt. Without a process it is remembered for no longer than this.
 constexpr Nanos kMostOwed = Seconds(24 * 3600);
 
 sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options,
@@ -22,7 +22,7 @@ sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options,
   made.low_window = options.overlap / 4;
   made.high_band_window = options.overlap;
   made.min_commands = made.high_band_min_commands = 0;
-  // What a cap that is used up lets go again with, too.
+  // `grant` is also what a used-up cap has to cover before it lets go again.
   made.grant = made.lone_grant = made.high_grant = settings.slice;
   made.grant_commands = 1;
   made.slack = 2 * settings.slice;
@@ -35,21 +35,21 @@ sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options,
   return made;
 }
 
-// No sum of what pages say comes near the end of its type.
+// Keeps sums of what pages say far from overflow.
 constexpr int64_t kMostCounted = INT64_MAX / 16;
-// Of one that bypasses, for so much of what is in flight the others are closed: what takes longer is seen as it goes on.
+// The most in-flight time, in ns, for which a bypassing member closes the others; longer work is seen again at later looks.
 constexpr int64_t kMostBypassing = 50'000'000;
 
-// Who uses half of the time in which it has the device keeps it from nobody.
+// A tenant that uses at least half of the time in which it has the device does not keep it from others.
 constexpr int64_t kUsesHalf = 2;
 
-// A counter of a page, as far as it can be true: it does not go back, nor further than a step.
+// The growth of a counter on a page, limited to what can be true: it does not go back, nor grow by more than kMostStep.
 int64_t Step(const std::atomic<int64_t>& counter, int64_t before) {
   const int64_t now = counter.load(std::memory_order_acquire);
   return now <= before || before >= kMostCounted ? 0 : std::min(now - before, kMostStep);
 }
 
-// Its process does not know when what it has in flight ends.
+// Whether the process does not know when its work in flight ends.
 bool IsGuess(const TimeBook::Member& member) {
   return member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess;
 }
@@ -123,7 +123,7 @@ void TimeBook::SetLimits(Member& member, Changed& changed) {
            changed);
 }
 
-// Nobody is woken for it: it counts when the broker is gone.
+// Wakes no process: these figures count only when the broker is gone.
 void TimeBook::PublishParts() {
   double guaranteed = 0, weights = 0;
   for (const Tenant& tenant : tenants_) {
@@ -151,9 +151,9 @@ TimeBook::Member* TimeBook::Join(Tenant* tenant, Seat& seat, Time now, Changed& 
 
 void TimeBook::Leave(Member* member, Time now, Changed& changed) {
   Tenant& tenant = *member->tenant;
-  // What it used since the last look.
+  // Charges what the process used since the last look.
   Bypasses(tenant) ? ReadBypass(*member, now) : Read(*member, now, changed);
-  // What it has in flight runs to its end.
+  // Work in flight runs to its end, so it is charged in full.
   const int64_t in_flight = ChargedInFlight(*member);
   arbiter_.Settle(tenant.id, member->phase, Nanos(in_flight), Nanos(in_flight), 0, now);
   arbiter_.Return(tenant.id, member->phase, Nanos(member->charged_ns - in_flight), now);
@@ -178,7 +178,7 @@ void TimeBook::Extend(Member& member, int64_t ns, Changed& changed) {
   changed.Add(*member.seat);
 }
 
-// What is used beyond what is charged is charged now.
+// Use beyond what has been charged is charged now.
 void TimeBook::Settle(Member& member, int64_t used, Time now, Time ended) {
   if (used == 0) return;
   const int64_t settled = std::min(used, member.charged_ns);
@@ -193,7 +193,7 @@ void TimeBook::Settle(Member& member, int64_t used, Time now, Time ended) {
   if (member.tenant->limits.band != sched::Band::kHigh) used_below_ns_ += used;
 }
 
-// What it is charged beyond `ns` is the tenant's again.
+// Returns the charge beyond `ns` to the tenant.
 void TimeBook::KeepCharged(Member& member, int64_t ns, Time now) {
   if (ns >= member.charged_ns) return;
   arbiter_.Return(member.tenant->id, member.phase, Nanos(member.charged_ns - ns), now);
@@ -202,10 +202,10 @@ void TimeBook::KeepCharged(Member& member, int64_t ns, Time now) {
   member.ahead_ns = std::min(member.ahead_ns, ns);
 }
 
-// A command may be longer than the grant that it began by. What it takes beyond that is charged as it begins, not when it
-// is reported: until then the device would count as free, and a cap would fill up by what nobody is going to use.
+// A command may be longer than the grant with which it began. The excess is charged as the command begins, not when it is
+// reported: until then the device would count as free, and a cap would fill with time that cannot be used.
 void TimeBook::ChargeAhead(Member& member, int64_t in_flight, Time now) {
-  // Of a guess less is believed: what never ends would keep the device from others for as long.
+  // A guess is believed for a shorter time: a command that never ends would keep the device from others for as long.
   const Nanos believed = IsGuess(member) ? options_.guess_charged : options_.believed;
   const int64_t more = std::min(in_flight, options_.believed.count()) - member.charged_ns;
   if (more <= 0 || now > member.until + believed) return;
@@ -215,17 +215,17 @@ void TimeBook::ChargeAhead(Member& member, int64_t in_flight, Time now) {
   CountBeyond(*member.tenant, more, now);
 }
 
-// Who has the device while others wait is to use it. A process that says that it has something in flight, and then that it
-// used nothing, would be the one of its band that is furthest behind, and have the next grant too.
+// A process that has the device while others wait has to use it. Otherwise a process that reports work in flight and then
+// no use would stay furthest behind in its band, and get the next grant too.
 void TimeBook::CountHeld(Member& member, int64_t used, Time now) {
   Tenant& tenant = *member.tenant;
   if (!member.in_the_way || tenant.limits.band == sched::Band::kHigh) return;
   const int64_t since = std::min((now - member.looked_at).count(), kMostStep);
-  // Of what is used by halves, as by a program that waits for each of its kernels, nothing is counted.
+  // Nothing is counted against a process that uses half of the time, such as a program that waits for each of its kernels.
   tenant.unused_ns = std::max<int64_t>(0, tenant.unused_ns + since - kUsesHalf * used);
 }
 
-// When it has nothing in flight any more: what a long command took is heard at its end.
+// Called when nothing is in flight any more, since the use of a long command is reported only at its end.
 void TimeBook::ChargeHeld(Member& member, Time now) {
   int64_t& unused = member.tenant->unused_ns;
   const int64_t more = unused - 2 * settings_.slice.count();
@@ -246,15 +246,15 @@ void TimeBook::SetWaiting(Member& member, bool waiting, Time now) {
   SetInLine(*member.seat, waiting);
 }
 
-// What is left to run of what a member was granted, by the clock and by what it predicts; nothing: that cannot be told.
+// What is left to run of a member's grants, by the clock and by the process's prediction. nullopt: it cannot be told.
 std::optional<int64_t> TimeBook::Left(const Member& member, Time now) const {
   const int64_t at = now.time_since_epoch().count();
   const int64_t in_flight = ChargedInFlight(member);
-  // What it was granted and has not begun it may not begin.
+  // A closed member may not begin the rest of its grants.
   const int64_t to_begin = member.closed ? 0 : member.charged_ns - in_flight;
   if (in_flight == 0) return to_begin;
   const int64_t ends = member.seat->usage->time_ends_ns.load(kRelaxed);
-  // What has not ended when it was predicted to may take any time, and so may what is always about to end.
+  // Work that is late may take any time, and so may work whose predicted end keeps moving.
   if (now > member.until + options_.believed) return std::nullopt;
   if (Nanos(member.untrue_ns) > options_.believed) return std::nullopt;
   if (ends < at - options_.overlap.count() || ends > at + kMostStep) return std::nullopt;
@@ -266,7 +266,7 @@ void TimeBook::Foresee(Time now) {
   bool known = true, guess = false;
   for (const Member& member : members_) {
     if (member.tenant->limits.band == sched::Band::kHigh || member.charged_ns == 0) continue;
-    // Its process does not know when what it has in flight ends, and is believed that it will.
+    // The process does not know when its work in flight ends; for some time it is believed that it will end.
     guess |=
         ChargedInFlight(member) > 0 && now <= member.until + options_.guessed && IsGuess(member);
     const std::optional<int64_t> its = Left(member, now);
@@ -280,7 +280,7 @@ void TimeBook::Foresee(Time now) {
   }
 }
 
-// When the high band is done with what it was granted, as far as that can be told; else now.
+// When the high band will have used its grants; members for which that cannot be told count as done.
 Time TimeBook::HighDone(Time now) const {
   int64_t left = 0;
   for (const Member& member : members_) {
@@ -291,7 +291,7 @@ Time TimeBook::HighDone(Time now) const {
 
 void TimeBook::Read(Member& member, Time now, Changed& changed) {
   const ipc::UsagePage& usage = *member.seat->usage;
-  // Before what was used: a report in between may count a command twice, and leaves none out.
+  // Read before the used time: a report in between may count a command twice, but cannot leave one out.
   const int64_t in_flight =
       std::clamp<int64_t>(usage.time_in_flight_ns.load(std::memory_order_acquire), 0, kMostStep);
   const int64_t used = Step(usage.time_used_ns, member.used_ns);
@@ -301,31 +301,32 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   const int64_t said = Step(usage.time_returned_ns, member.returned_ns);
   member.returned_ns += said;
   KeepCharged(member, member.charged_ns - std::min(said, member.charged_ns), now);
-  // What has lapsed here it still has. What it used beyond all that it was granted was charged as debt of the tenant's:
-  // the process need not pay it a second time.
+  // A grant that has lapsed in the books is still the process's. What it used beyond all its grants was charged to the tenant
+  // as debt, so its grants are extended by that: the process need not pay it a second time.
   const int64_t unused =
       member.granted_ns + member.bypassed_ns - member.used_ns - member.returned_ns;
   if (unused < 0) Extend(member, -unused, changed);
   ChargeAhead(member, in_flight, now);
   const int64_t left = std::max<int64_t>(unused, 0) - in_flight;
   const int64_t grant = member.seat->limits->grant_ns.load(kRelaxed);
-  // The rest is less than its next command takes: the device is to be somebody else's when what is in flight is done.
+  // The rest is too little for the next command, so the device goes to another tenant when the work in flight is done.
   if (left < std::min(usage.time_wanted_ns.load(kRelaxed), grant)) {
     KeepCharged(member, in_flight, now);
   }
   const auto wants = [&] {
     const int64_t wanted = usage.time_wanted_ns.load();
-    // Who has asked stays in line: it may not say so again. Grants are not hoarded.
+    // A process that has asked stays in line, since it may not ask again. It may not hoard grants.
     const int64_t hoarded = member.charged_ns - member.ahead_ns;
     return wanted > 0 && hoarded < options_.most_charged * settings_.slice.count() &&
            (member.waiting || left <= 0 || left < std::max(std::min(wanted, grant), grant / 2));
   };
   SetWaiting(member, wants(), now);
-  // Who is told that it is in line does not call: it may have begun to want in the instant in which it was struck off.
+  // A process that sees itself in line does not call. So look again after taking it out of the line: it may have begun to
+  // want a grant in that instant.
   if (!member.waiting) SetWaiting(member, wants(), now);
 }
 
-// One that asks nobody: it is charged for what it has in flight, and then for what that took.
+// For a member that bypasses grants: it is charged for its work in flight, and then for what that took.
 void TimeBook::ReadBypass(Member& member, Time now) {
   Tenant& tenant = *member.tenant;
   const ipc::UsagePage& usage = *member.seat->usage;
@@ -334,7 +335,7 @@ void TimeBook::ReadBypass(Member& member, Time now) {
   const int64_t used = Step(usage.time_used_ns, member.used_ns);
   member.bypassed_ns += used;
   if (member.held && !tenant.suspended && (!turn_ || turn_->over)) {
-    // What it was kept from is about to begin.
+    // The work that was held is about to begin, so it counts as in flight.
     if (!turn_ && (in_flight > 0 || used > 0)) member.held = false;
     in_flight = std::max(in_flight, std::min(usage.time_wanted_ns.load(kRelaxed), kMostBypassing));
   }
@@ -353,7 +354,7 @@ void TimeBook::ReadBypass(Member& member, Time now) {
   SetWaiting(member, false, now);
 }
 
-// How long the high band pauses, and so from when on in a pause others are let in.
+// Learns how long the high band pauses, and thereby how long into a pause others are let in.
 void TimeBook::LearnPause(Time now) {
   const bool bypassing = std::any_of(members_.begin(), members_.end(), [](const Member& member) {
     return Bypasses(*member.tenant) && member.charged_ns > 0;
@@ -369,12 +370,13 @@ void TimeBook::Lapse(Member& member, Time now) {
   const Nanos since = now - std::exchange(member.looked_at, now);
   if (member.charged_ns == 0) return;
   const int64_t in_flight = ChargedInFlight(member);
-  // While it is closed it cannot use what it has: that time does not count.
+  // A closed member cannot use its grants, so that time does not count.
   if (member.closed && in_flight == 0) member.until += since;
   if (now < member.until + options_.overlap) return;
-  // What never ends, or by a nanosecond at a time, is not waited for.
+  // Work that never ends, or that is reported a nanosecond at a time, is not waited for.
   const bool waited_for = now < member.until + options_.waited_for;
-  if (waited_for && Nanos(in_flight) >= options_.overlap) return;  // the device is busy with it
+  if (waited_for && Nanos(in_flight) >= options_.overlap)
+    return;  // the device is busy with its work
   if (!waited_for) ChargeHeld(member, now);
   KeepCharged(member, waited_for ? in_flight : 0, now);
 }
@@ -403,7 +405,7 @@ void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed
   member.seat->limits->grant_ns.store(grant.amount.count(), kRelaxed);
   Extend(member, grant.amount.count(), changed);
   arbiter_.Launched(tenant.id, 1, now);
-  Ask(tenant, now);  // for the next in its line
+  Ask(tenant, now);  // for the next process in the line
 }
 
 bool TimeBook::SetClosed(Member& member, bool closed, Changed& changed) {
@@ -462,22 +464,23 @@ Time TimeBook::Look(Time now, Changed& changed) {
     SetFlags(*member.seat, ipc::LimitsPage::kBelow, below ? uint32_t{ipc::LimitsPage::kBelow} : 0u,
              changed);
     waits |= closed;
-    // What it was granted before is of no use to it either.
+    // A closed member cannot use earlier grants either.
     shut_out |= closed && member.seat->usage->time_wanted_ns.load(kRelaxed) > 0;
   }
-  // That what shut it out is done the arbiter hears by a look alone, and its cap may not let it go on for long: until then
-  // the device is for who waits.
+  // The arbiter learns only by a look that the work that shut it out is done. Until then the device would stay unused,
+  // possibly for long if that tenant's cap is used up.
   if (shut_out) {
     const Time done = HighDone(now);
     next = std::min(next, done > now ? done : now + options_.look);
   }
-  // One that its cap has let go waits for what is in flight: that shows when these have read that they are closed, and
-  // then by a look alone.
+  // A tenant that its cap has let go waits for the work in flight of others. How much that is shows only when they have read
+  // that they are closed, and its end only by a look.
   if (arbiter_.Draining()) next = std::min(next, now + (begins ? options_.overlap : options_.look));
   next = std::min({next, passes, turn});
-  next = std::max(next, now + options_.overlap / 2);  // whatever pages say
+  next =
+      std::max(next, now + options_.overlap / 2);  // bounds the number of looks whatever pages say
   if (!waits) return next;
-  // The clock says when a grant is nearly used up. Where what it says has not come true, the pages will tell.
+  // `next` is when a grant should be nearly used up. If that is far away, the pages are read before.
   return next - now <= settings_.slice ? next : now + options_.look;
 }
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device time of one GPU, among the tenants of several processes.
+// Divides the device time of one GPU among tenants whose processes are separate.
 //
-// The arbiter is the one that divides a GPU within a process (sched/arbiter.h), with larger pieces: a grant is some
-// milliseconds of device time, which the process's own engine divides further. Grants follow one another: contexts of
-// several processes do not run at the same time, and what a process measures is its own only while nobody else's
-// kernels come between. So the next is given when the last is nearly done, by the clock and by when its process predicts
-// that. What a process reports corrects the books, and can do no more than spend what it was granted.
+// It uses the arbiter that divides a GPU within a process (sched/arbiter.h), with larger pieces: a grant is some
+// milliseconds of device time, which the process's own engine divides further. Grants follow one another, because contexts
+// of different processes do not run at the same time, and because a process measures its own time correctly only while no
+// kernels of other processes come between. So the next grant is given when the last is nearly used up, by the clock and by
+// the end that its process predicts. What a process reports corrects the books, but can only spend what was granted.
 //
 // A process asks for its next grant when half of the last is left, and returns what it does not need. What it neither
-// uses nor returns while the device waits for it lapses: in the books it is the tenant's again, and whoever spends it
-// later is charged then.
+// uses nor returns while the device waits for it lapses: in the books it is the tenant's again, and if the process uses it
+// later, that is charged then.
 //
-// Pure but for the pages: time is an argument, nothing blocks. One caller at a time.
+// Pure except for the pages: time is an argument, nothing blocks. Threading: one caller at a time.
 #ifndef GPUSHARE_BROKER_TIME_BOOK_H_
 #define GPUSHARE_BROKER_TIME_BOOK_H_
 
@@ -34,41 +34,44 @@ namespace gpushare::broker {
 
 class TimeBook {
  public:
-  // What an operator may change.
+  // The settings that an operator may change.
   struct Settings {
-    Nanos slice = Millis(4);  // a grant
-    double floor = 0;         // part of the device that those below a high priority keep beside it
+    Nanos slice = Millis(4);  // length of a grant
+    double floor = 0;         // the part of the device's time that tenants below high priority keep
   };
   struct Options {
-    Nanos overlap = Micros(20);  // the next is given when so much of the last is left
-    Nanos look = Micros(250);    // while somebody waits, pages are read so often
-    int most_charged = 4;        // grants that a process may have had and not reported as used
-    // After the time in which a grant should have been used: so long what its process predicts is believed, and so much is
-    // charged of a command as it begins; and so long what it says is in flight is waited for.
+    Nanos overlap = Micros(20);  // the next grant is given when this much of the last is left
+    Nanos look = Micros(250);    // how often pages are read while a process waits
+    int most_charged = 4;  // grants that a process may have without having reported them as used
+    // Times after a grant should have been used up. `believed`: how long the process's prediction is believed, and the most
+    // that is charged for a command as it begins. `waited_for`: how long work is waited for that it says is in flight.
     Nanos believed = Millis(100), waited_for = Seconds(1);
-    // The same where its process cannot say when that ends: so long others have less in flight, and so long it is charged.
+    // The same for a process that cannot predict when its work ends. `guessed`: how long nothing below high priority is
+    // granted beside that work. `guess_charged`: how long its commands are charged as they begin.
     Nanos guessed = Millis(50), guess_charged = Millis(10);
   };
   struct Tenant;
   struct Member {
     Tenant* tenant = nullptr;
     Seat* seat = nullptr;
-    sched::Phase phase = sched::Phase::kWeight;  // of its latest grant
-    int64_t bypassed_ns = 0;                     // of what it used, without a grant
-    int64_t granted_ns = 0;                      // all in all
-    int64_t used_ns = 0, returned_ns = 0;        // as it says, which goes one way
+    sched::Phase phase = sched::Phase::kWeight;  // phase of its latest grant
+    int64_t bypassed_ns = 0;                     // the part of its use that needed no grant
+    int64_t granted_ns = 0;                      // all grants so far
+    int64_t used_ns = 0, returned_ns = 0;        // as the process reports; they only grow
     int64_t charged_ns = 0;  // outstanding in the arbiter: granted or charged, not used or returned
-    int64_t ahead_ns = 0;    // of it: of commands that are longer than what it was granted
-    // Of those so much was neither used nor in flight in the end, less what it has used since. While that is more than is
-    // ever believed at once, what it says of an end is not.
+    int64_t ahead_ns = 0;    // the part of it charged ahead, for commands longer than their grant
+    // The part charged ahead that was in the end neither used nor in flight, less what the process has used since. While it
+    // exceeds Options::believed, the process's predictions are not believed.
     int64_t untrue_ns = 0;
-    bool waiting = false;     // in its tenant's line
-    bool closed = false;      // somebody of a higher priority has the device
-    bool in_the_way = false;  // at the last look it had the device, and others waited
-    bool held = false;        // of one that bypasses: it was, and what it wants is to begin
+    bool waiting = false;  // in its tenant's line
+    bool closed =
+        false;  // it may begin nothing: a higher priority has the device, or its tenant is held
+    bool in_the_way = false;  // at the last look it had the device while others waited
+    bool held =
+        false;  // for a bypassing member: the floor has held it, and its work is about to begin
     Time waits_since{};
-    Time until{};      // when what it was granted should have been used
-    Time looked_at{};  // last
+    Time until{};      // when its grants should have been used up
+    Time looked_at{};  // the last look
   };
   struct Tenant {
     sched::TenantId id = 0;
@@ -76,18 +79,17 @@ class TimeBook {
     bool suspended = false;
     std::deque<Member*> line;  // its processes that want a grant, in order
     bool blocked = false;      // the arbiter knows that it waits
-    int64_t used_ns = 0;       // of processes that are gone included
-    Time used_at{};            // the last of it
-    int64_t unused_ns = 0;     // for so long it kept the device from others and used none of it
+    int64_t used_ns = 0;       // includes processes that are gone
+    Time used_at{};            // when it last used device time
+    int64_t unused_ns = 0;     // how long it kept the device from others without using it
     int members = 0;
-    WaitHistogram waits;  // of its processes in the line
-    uint64_t preempted =
-        0;  // grants that were kept back, or could not be had, for a higher priority
-    // With its processes on other GPUs; null: there are none.
+    WaitHistogram waits;     // the waits of its processes in the line
+    uint64_t preempted = 0;  // how often its grants were held back or refused for a higher priority
+    // Coordinates it with its processes on other GPUs; null: none.
     Collective* collective = nullptr;
     Collective::Side* side = nullptr;
-    bool held = false;     // nothing of it begins, for its cap here or on another GPU
-    bool passing = false;  // something of it has passed its cap, which is not paid yet
+    bool held = false;     // nothing of it begins, because of its cap here or on another GPU
+    bool passing = false;  // some work has passed its cap, and the cap is not paid yet
   };
 
   TimeBook() : TimeBook(Options()) {}
@@ -95,19 +97,19 @@ class TimeBook {
 
   void Configure(const Settings& settings);
 
-  // Addresses are stable. A tenant is removed when it has no members.
-  // `collective`: of the same tenant's on all GPUs; lives longer.
+  // Addresses are stable. A tenant must have no members when it is removed.
+  // `collective` is shared by the same tenant on all GPUs, and must outlive the book's tenant.
   Tenant* AddTenant(const sched::TenantLimits& limits, Time now, Collective* collective = nullptr);
   void Update(Tenant* tenant, const sched::TenantLimits& limits, Time now, Changed& changed);
   void RemoveTenant(Tenant* tenant, Time now);
-  // Of one without members: from when on one that is made anew would get the same. `now`: its cap is whole, and no debt
-  // against its weight is remembered.
+  // For a tenant without members: when a newly made tenant would get the same. `now` if its cap is full and no debt against
+  // its weight is remembered.
   Time ClearAt(const Tenant& tenant, Time now) const;
-  // Nothing more is granted; what was granted and is not spent is to be kept.
+  // Grants nothing more while suspended. The process must not spend grants that it has left, but keeps them.
   void Suspend(Tenant* tenant, bool suspended, Time now, Changed& changed);
 
   Member* Join(Tenant* tenant, Seat& seat, Time now, Changed& changed);
-  // Its process has ended: what it had not used is the tenant's again at once.
+  // The process has ended: what it had not used is the tenant's again at once.
   void Leave(Member* member, Time now, Changed& changed);
 
   // Reads what the members say, grants what is due, and says when to look again at the latest.
@@ -123,7 +125,7 @@ class TimeBook {
   void ChargeAhead(Member& member, int64_t in_flight, Time now);
   void CountHeld(Member& member, int64_t used, Time now);
   void ChargeHeld(Member& member, Time now);
-  // Of what is charged to it, what it says is in flight.
+  // The part of its charge that the process says is in flight.
   static int64_t ChargedInFlight(const Member& member);
   std::optional<int64_t> Left(const Member& member, Time now) const;
   void Foresee(Time now);
@@ -133,22 +135,22 @@ class TimeBook {
   void Read(Member& member, Time now, Changed& changed);
   void ReadBypass(Member& member, Time now);
   void LearnPause(Time now);
-  // The floor's turn: begins it, goes on with it, ends it. Answers when to look again.
+  // Begins, continues or ends the floor's turn. Returns when to look again.
   Time TakeFloorTurn(Time now, Changed& changed);
   void HoldHigh(bool held, Changed& changed);
   void Ask(Tenant& tenant, Time now);
   void Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed);
   std::optional<bool> LateInFlight(const Member& member, Time now) const;
   bool HasInFlight(const Tenant& tenant, bool late, Time now) const;
-  // It was charged so much that it was not granted.
+  // Counts `ns` that the tenant was charged beyond its grants.
   void CountBeyond(Tenant& tenant, int64_t ns, Time now);
   void Say(Tenant& tenant, Time now);
-  // What a cap holds of it, and others of a collective wait for. Answers when to look again.
+  // Lets work pass the tenant's cap if its work on other GPUs may be waiting for it. Returns when to look again.
   Time PassHeld(Tenant& tenant, Time now, Changed& changed);
   void Lapse(Member& member, Time now);
   void SetLimits(Member& member, Changed& changed);
-  // What each is to go on with if the broker ends: of its tenant's guarantee and, by weight, of what nobody is
-  // guaranteed.
+  // Publishes the part of the device that each process may use if the broker ends: its part of its tenant's guarantee and,
+  // by weight, of the time that is not guaranteed.
   void PublishParts();
   static bool Bypasses(const Tenant& tenant) {
     return tenant.limits.band == sched::Band::kHigh && tenant.limits.cap >= 1;
@@ -158,21 +160,21 @@ class TimeBook {
   Settings settings_;
   sched::Arbiter arbiter_;
   Floor floor_;
-  int64_t used_below_ns_ = 0;  // since the last look, of those who are not of high priority
+  int64_t used_below_ns_ = 0;  // used by tenants below high priority since the last look
   struct Turn {
     Time since{};
-    Time until{};         // at the latest
-    int64_t used_ns = 0;  // of it
-    bool over = false;    // nothing more begins; what has is waited for
+    Time until{};         // the latest end
+    int64_t used_ns = 0;  // used in the turn
+    bool over = false;    // nothing more begins; the turn waits for what has begun
   };
-  std::optional<Turn> turn_;  // of the floor
+  std::optional<Turn> turn_;  // the floor's turn
   std::list<Tenant> tenants_;
   std::map<sched::TenantId, Tenant*> by_id_;
   std::list<Member> members_;
-  // Of those that need no grant.
+  // For members that need no grant.
   Pauses pauses_;
-  bool bypassing_ = false;            // one has something in flight
-  Time bypassed_until_{};             // when the last of it was done
+  bool bypassing_ = false;            // one of them has work in flight
+  Time bypassed_until_{};             // when the last of their work was done
   std::vector<sched::Grant> grants_;  // scratch
 };
 

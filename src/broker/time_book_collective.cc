@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a tenant's time on one GPU has to do with that on others; collective.h says why.
+// How a tenant's caps on several GPUs act on one another; collective.h says why.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -9,12 +9,12 @@
 namespace gpushare::broker {
 namespace {
 
-// Of what passes a cap, each time.
+// The least device time that passes a cap at once.
 constexpr Nanos kLeastPassed = Micros(100);
 
 }  // namespace
 
-// Whether what a process has in flight should have ended; nothing: it has nothing in flight.
+// Whether a process's work in flight should have ended. nullopt: it has nothing in flight.
 std::optional<bool> TimeBook::LateInFlight(const Member& member, Time now) const {
   const ipc::UsagePage& usage = *member.seat->usage;
   if (usage.time_in_flight_ns.load(kRelaxed) <= 0) return std::nullopt;
@@ -29,7 +29,7 @@ bool TimeBook::HasInFlight(const Tenant& tenant, bool late, Time now) const {
   });
 }
 
-// What passes may be longer than it was granted, and count for no more would let pass as much as there is.
+// Work that passes a cap may take longer than its grant. The excess has to count too, or any amount could pass.
 void TimeBook::CountBeyond(Tenant& tenant, int64_t ns, Time now) {
   if (tenant.passing && ns > 0) tenant.collective->Passed(Nanos(ns), now);
 }
@@ -43,7 +43,7 @@ void TimeBook::Say(Tenant& tenant, Time now) {
   bool in_debt = false;
   if (tenant.members > 0 && tenant.limits.cap < 1) {
     const Nanos tokens = arbiter_.View(tenant.id).cap_tokens;
-    // As the arbiter has it: what is used up is worth a grant before it lets go.
+    // The same rule as in the arbiter: a used-up cap has to cover a grant before it lets go.
     const Nanos enough =
         tenant.side->in_debt ? std::min(settings_.slice, tenant.limits.cap_depth / 2) : Nanos(0);
     in_debt = tokens <= enough;
@@ -56,15 +56,16 @@ void TimeBook::Say(Tenant& tenant, Time now) {
 Time TimeBook::PassHeld(Tenant& tenant, Time now, Changed& changed) {
   if (tenant.collective == nullptr || tenant.collective->sides() < 2) return kNever;
   if (tenant.limits.cap >= 1 || tenant.suspended || tenant.line.empty()) return kNever;
-  if (!tenant.side->in_debt && !tenant.held) return kNever;     // it is in line for others
-  if (arbiter_.Closed(tenant.limits.band, now)) return kNever;  // it could not begin
-  // What is late on other GPUs, and when their caps are paid, a look alone can tell.
+  if (!tenant.side->in_debt && !tenant.held)
+    return kNever;  // it waits for other tenants, not for its cap
+  if (arbiter_.Closed(tenant.limits.band, now)) return kNever;  // it could not begin anyway
+  // Only a look can tell what is late on other GPUs and when their caps are paid.
   const Time at = tenant.collective->PassesAt(*tenant.side);
-  // And what is about to end may be what the others wait for.
+  // Work that is about to end here may be what the other GPUs wait for.
   if (now < at || HasInFlight(tenant, /*late=*/false, now)) {
     return now < at ? std::min(at, now + options_.look) : now + options_.look;
   }
-  // What others wait for is to be over before much else has begun.
+  // Pass only as much as the first process asks for, so that the work others wait for is done before much else begins.
   Member& member = *tenant.line.front();
   const int64_t wanted = member.seat->usage->time_wanted_ns.load(kRelaxed);
   const Nanos amount = std::clamp(Nanos(wanted), kLeastPassed, settings_.slice);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the device's time that those below a high priority keep beside it.
+// The part of the device's time that tenants below high priority keep beside it.
 #include <algorithm>
 
 #include "broker/time_book.h"
@@ -7,15 +7,15 @@
 namespace gpushare::broker {
 namespace {
 
-// In a turn of the floor pages are read so often.
+// How often pages are read in a turn of the floor.
 constexpr Nanos kTurnLook = Micros(100);
-// So long it may take, where what the high priority has in the GPU's queue runs in slices with it.
+// How long a turn may take if the GPU runs queued work of the high priority in time slices with it.
 constexpr Nanos kTurnInSlices = Millis(4);
 
 }  // namespace
 
-// Those below are shut out, and have had less than is kept for them: the high band is held back until they have used a turn of
-// it, and what they have begun by then is done.
+// If the lower bands are shut out and have had less than their part, the high band is held back until they have used a turn and
+// the work that they have begun by then is done.
 Time TimeBook::TakeFloorTurn(Time now, Changed& changed) {
   floor_.Pass(now, Nanos(used_below_ns_));
   if (turn_) turn_->used_ns += used_below_ns_;
@@ -45,17 +45,17 @@ Time TimeBook::TakeFloorTurn(Time now, Changed& changed) {
     turn_->over =
         turn_->used_ns + in_flight >= Floor::kTurn.count() || now >= turn_->until || !wants;
     if (!turn_->over) return now + kTurnLook;
-    // From here on those below are shut out again.
+    // From here on the lower bands are shut out again.
     arbiter_.HoldHighBand(false);
     for (Member& member : members_) {
       if (member.held && Bypasses(*member.tenant)) ReadBypass(member, now);
     }
   }
-  // A command that is longer than the turn is waited for as long as such is believed to end.
+  // A command that is longer than the turn is waited for as long as predictions are believed.
   if (high_wants && in_flight > 0 && now < turn_->until + options_.believed) {
     return now + options_.overlap;
   }
-  // Who does not use it, or says without end that something is in flight, has had it all the same: the high band is held for
+  // A turn that is not used, or in which work is reported in flight forever, counts as used, so that the high band is held for
   // little more than the floor.
   const Nanos kept = std::max(Floor::kTurn, now - turn_->since - kTurnInSlices);
   floor_.Pass(now, std::max(kept - Nanos(turn_->used_ns), Nanos(0)));
@@ -65,7 +65,8 @@ Time TimeBook::TakeFloorTurn(Time now, Changed& changed) {
 }
 
 void TimeBook::HoldHigh(bool held, Changed& changed) {
-  bypassed_until_ = Time{};  // a pause that it is made to make says nothing of its own
+  bypassed_until_ =
+      Time{};  // a pause that the floor imposes says nothing about the service's own pauses
   for (Member& member : members_) {
     const bool its = held && member.tenant->limits.band == sched::Band::kHigh;
     SetFlags(*member.seat, ipc::LimitsPage::kHeld, its ? uint32_t{ipc::LimitsPage::kHeld} : 0u,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long things took, counted by steps.
+// A histogram of durations.
 #ifndef GPUSHARE_BROKER_WAIT_HISTOGRAM_H_
 #define GPUSHARE_BROKER_WAIT_HISTOGRAM_H_
 
@@ -24,7 +24,7 @@ struct WaitHistogram {
   }
 
   std::array<uint64_t, kBounds.size() + 1>
-      counts{};  // up to each bound and over the one before; beyond
+      counts{};  // counts[i]: durations up to kBounds[i] and over the bound before; the last: longer ones
   Nanos sum{0};
 };
 
