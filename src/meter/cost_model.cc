@@ -8,19 +8,19 @@ namespace gpushare::meter {
 namespace {
 
 constexpr uint32_t kProbes = 16;
-// A batch that did not run alone teaches at this part of the rate.
+// A batch that did not run alone is learnt at this part of the rate.
 constexpr float kSharedRate = 0.5f;
 constexpr float kRate = 0.2f;
 constexpr int kSettledSamples = 2;
 constexpr float kLeastCostNs = 100;
 constexpr float kGreatestCostNs = 60e9f;
-// A key whose cost deviates by less is taken to cost the same in every context.
+// A key whose mean deviation is less than this part of its cost is assumed to cost the same in every context.
 constexpr float kSteady = 0.05f;
 constexpr int kSteadySamples = 4;
-// Contexts leave this part of the table to keys never seen.
+// Limits of used entries for new contexts and for new keys, so that contexts leave room for keys never seen.
 constexpr uint32_t kContextEntries = CostModel::kEntries / 4 * 3;
 constexpr uint32_t kBaseEntries = CostModel::kEntries / 8 * 7;
-// So many commands are measured between two sweeps of a table that fills up.
+// At least this many commands are learnt between two sweeps of a table that fills up.
 constexpr uint32_t kSweepAfter = 2 * CostModel::kEntries;
 
 }  // namespace
@@ -66,12 +66,12 @@ uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t parts, u
   return kCatchAll;
 }
 
-// What the key is known to take anywhere; 0: it is not.
+// The cost of the key anywhere; 0: not known.
 float CostModel::FindBase(uint64_t key) const {
   const uint64_t id = Mix(~key);
   for (uint32_t probe = 0; probe < kProbes; ++probe) {
     const Entry& entry = entries_[(Slot(id) + probe) & (kEntries - 1)];
-    // An empty place says nothing of those behind it: sweeps empty some, and the first of the table always is.
+    // An empty entry does not end the probing: sweeps empty some, and the first entry of the table is always empty.
     if (entry.id.load(std::memory_order_acquire) != id) continue;
     return std::fabs(entry.cost_ns.load(std::memory_order_relaxed));
   }
@@ -89,14 +89,14 @@ CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float f
   const uint32_t base = FindOrInsert(Mix(~key), footprint, parts, kCatchAll, &inserted);
   if (base == kCatchAll) return {kCatchAll, cost_ns(kCatchAll), false, true};
   if (inserted && like != 0) {
-    // Known and not settled: the first measurement replaces it.
+    // Negative, that is, known but not settled, so that the first measurement replaces it.
     entries_[base].SetCost(-FindBase(like));
   }
   const float base_cost = entries_[base].cost_ns.load(std::memory_order_relaxed);
   const bool base_settled = base_cost > 0;
   inserted = false;
   const uint32_t slot = FindOrInsert(Mix(key ^ context), footprint, parts, base, &inserted);
-  // No room for this context: the key's cost anywhere does.
+  // There is no room for this context, so the key's cost anywhere is used.
   if (slot == kCatchAll) return {base, cost_ns(base), base_cost != 0, base_settled};
   Entry& entry = entries_[slot];
   const float own = entry.cost_ns.load(std::memory_order_relaxed);
@@ -114,7 +114,7 @@ CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float f
   return {slot, cost_ns(slot), is_known, base_settled && inserted};
 }
 
-// Whether what the launch path finds was settled and is another now.
+// Sets the cost. Returns whether the launch path found a settled cost before and finds another one now.
 bool CostModel::Replace(Entry& entry, float cost) {
   const uint32_t before = entry.settled_ns.load(std::memory_order_relaxed);
   entry.SetCost(cost);
@@ -141,8 +141,8 @@ bool CostModel::LearnOne(Entry& entry, float sample, float rate) {
   return replaced;
 }
 
-// Forgets what was not measured since the sweep before. A thread that has just found such an entry may
-// still use its number: it is charged by what stands there, once.
+// Forgets entries that were not measured since the last sweep. A thread that has just found such an entry may
+// still use its index and is then charged once by what is there.
 void CostModel::Sweep() {
   const uint16_t age = age_.load(std::memory_order_relaxed);
   for (uint32_t slot = 1; slot < kEntries; ++slot) {
@@ -162,15 +162,16 @@ bool CostModel::Learn(uint32_t index, float predicted_ns, float ratio, float sha
   Entry& entry = entries_[index];
   const bool by_itself = share > 0.999f;
   const bool settled = entry.samples.load(std::memory_order_relaxed) >= kSettledSamples;
-  // The first measurements of a command by itself are believed whatever they say: until then its cost is a
-  // guess, and a giant guessed to be small overdraws a cap. Later ones move it by a bounded step.
+  // The first measurements of a command by itself are believed whatever they are. Until then its cost is a
+  // guess, and a very long command that is guessed to be short overdraws a cap. Later measurements move the cost
+  // by a bounded step.
   if (!by_itself || settled) ratio = std::clamp(ratio, 0.25f, 4.0f);
   const float sample = std::clamp(predicted_ns * ratio, kLeastCostNs, kGreatestCostNs);
   const float rate = kRate * share * (alone ? 1.0f : kSharedRate);
   bool replaced = false;
   if (index != kCatchAll) {
     const uint32_t base = entry.base.load(std::memory_order_relaxed);
-    // A context met for the first time ran among others: what its batch took says little of it.
+    // A context met for the first time ran in a batch with other commands, whose time says little about it.
     if (by_itself || settled || base == index) replaced |= LearnOne(entry, sample, rate);
     if (base != index && base != kCatchAll) replaced |= LearnOne(entries_[base], sample, rate);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a graph is taken to be made of: commands one after the other, each with a part of its time.
+// The shape by which the replay treats a graph: commands one after the other, each with a part of the graph's time.
 //
 //   meter::GraphShape shape = {{.length = 0.25f, .footprint = 1}, {.length = 0.75f, .footprint = 0.5f}};
 #ifndef GPUSHARE_METER_GRAPH_SHAPE_H_
@@ -10,8 +10,8 @@
 namespace gpushare::meter {
 
 struct GraphPart {
-  float length = 1;     // of the graph's time; those of all parts add up to 1
-  float footprint = 1;  // as of Replay::Command
+  float length = 1;     // part of the graph's time; the lengths of all parts add up to 1
+  float footprint = 1;  // as in Replay::Command
   friend bool operator==(const GraphPart&, const GraphPart&) = default;
 };
 

@@ -8,15 +8,16 @@
 namespace gpushare::meter {
 namespace {
 
-// A guess is believed when its error is at most this part of that of what the graph is taken for without it.
+// A guess is believed if its error is at most this part of the error without a study.
 constexpr double kBelieved = 0.5;
-// So close, in the mean of squares and as a part of what is foretold, is what costs vary by: there is nothing to be found out.
+// If the root mean square error without a study is at most this part of the predicted times, it is within the variation of
+// costs, and there is nothing to find.
 constexpr double kClose = 0.05;
-// Fewer stamps say nothing.
+// With fewer stamps than this a study concludes nothing.
 constexpr int kLeastStamps = 32;
-// The first launches were beside what had begun before.
+// Stamps during the first launches do not count, since work from before the recording runs beside them.
 constexpr int kFirstLaunches = 2;
-// What is off by more than this part of the graph has another cause.
+// Errors count up to this part of the graph's length; a larger error has another cause.
 constexpr double kClip = 0.25;
 
 uint32_t PartsOf(const Replay::Call& launch) { return std::max(launch.command.parts, 1u); }
@@ -38,7 +39,7 @@ void GraphStudy::Begin(Replay& replay) {
 
 void GraphStudy::End(Replay& replay) { replay.Record(nullptr); }
 
-// Whether there is anything to be found out: beside a lease there is not, of which nobody knows what it did.
+// Whether the recorded calls can be studied. Beside a lease they cannot, since its launches are not seen.
 bool GraphStudy::Prepare() {
   double longest_ns = 0;
   for (const Replay::Call& call : calls_) {
@@ -57,7 +58,7 @@ void GraphStudy::Try(GraphShape shape, double pace) {
   trial_.emplace(Trial{.shape = std::move(shape), .pace = pace, .replay = *begin_});
 }
 
-// The guess stands for all parts of the launch.
+// Appends the parts of the guess in place of all parts of the launch.
 void GraphStudy::Launch(const Replay::Call& first) {
   Trial& trial = *trial_;
   trial.skipped = PartsOf(first) - 1;
@@ -78,7 +79,8 @@ void GraphStudy::Launch(const Replay::Call& first) {
   }
 }
 
-// What is a guess itself, or may be late to have others pay, says nothing of the graph.
+// Adds the error of a batch. Batches with commands of guessed cost, or of tenants with a cap, do not count: they say nothing
+// about the graph, or a tenant could be late on purpose to have others pay.
 void GraphStudy::Score(const Replay::Batch& batch) {
   Trial& trial = *trial_;
   if (trial.launches <= kFirstLaunches || batch.predicted_ns <= 0) return;
@@ -93,7 +95,7 @@ void GraphStudy::Score(const Replay::Batch& batch) {
   ++trial.stamps;
 }
 
-// Whether it is through with the guess.
+// Goes on with the trial of the guess. Returns whether it is finished.
 bool GraphStudy::Go(size_t& calls) {
   Trial& trial = *trial_;
   for (; trial.at < calls_.size() && calls > 0; ++trial.at, --calls) {
@@ -108,7 +110,7 @@ bool GraphStudy::Go(size_t& calls) {
       continue;
     }
     Replay::Call same = call;
-    // Other graphs were measured alone.
+    // The pace is not applied to other graphs, since these were measured alone.
     if (append && call.command.parts <= 1) same.command.cost_ns *= static_cast<float>(trial.pace);
     const std::optional<Replay::Batch> batch = trial.replay.Repeat(same);
     if (batch.has_value() && call.end == Replay::End::kStamped) Score(*batch);
@@ -116,7 +118,7 @@ bool GraphStudy::Go(size_t& calls) {
   return trial.at >= calls_.size();
 }
 
-// What the guess has come to; goes on to the next. False: there is none.
+// Takes the result of the trial and starts the next one. False: there is none.
 bool GraphStudy::Told() {
   if (taken_errors_.size() < kPaces.size()) {
     taken_errors_.push_back(trial_->error);

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is a graph made of that nobody can see into? Its markers say how long it takes. How late others' commands end beside it
-// says when its kernels held SMs, and how many. A study keeps what a replay is told during some launches of the graph, lets
-// copies of the replay go through that again with other guesses, and finds the guess that foretells the stamps best.
+// Finds out what a graph is made of that cannot be inspected. The graph's markers tell how long it takes. How late other
+// tenants' commands end beside it tells when its kernels held SMs, and how many. A study records the calls of a replay during
+// some launches of the graph, repeats them on copies of the replay with different guesses, and finds the guess that predicts
+// the stamps best.
 //
 //   GraphStudy study(kernels, taken, now);
-//   study.Begin(replay);        // from here on it is recorded
+//   study.Begin(replay);        // the replay's calls are recorded from here on
 //   ...                         // the graph's commands are appended with `studied`
 //   study.End(replay);
-//   while (study.Step(200)) {}  // in pieces of about so many calls of the replay, 0.2 us each
+//   while (study.Step(200)) {}  // in pieces of about 200 calls of the replay, 0.2 us each
 //   study.found();
 //
-// It keeps up to kMostCalls calls (1 MB). Between Begin() and End() it is used by whoever uses the replay, then by anybody: not
-// thread-safe. Where there is no memory Begin() and Step() throw bad_alloc, and it may be thrown away.
+// A study keeps up to kMostCalls calls (1 MB). It is not thread-safe: between Begin() and End() the user of the replay uses it
+// too. Begin() and Step() throw bad_alloc if there is no memory; the study can then only be destroyed.
 #ifndef GPUSHARE_METER_GRAPH_STUDY_H_
 #define GPUSHARE_METER_GRAPH_STUDY_H_
 
@@ -29,35 +30,35 @@ namespace gpushare::meter {
 
 class GraphStudy {
  public:
-  // More kernels, or of more kinds, are not told apart.
+  // Graphs with more kernels, or more kinds of them, are not studied.
   static constexpr size_t kMostKernels = 64, kMostKinds = 16;
 
-  // `kernels`: as far as they are known. `taken`: for what the graph is taken without any study. `now`: what the last one has
-  // found; or none.
+  // `kernels` are the graph's kernels as far as known. `taken` is the shape that the graph has without any study. `now` is the
+  // shape that the last study found, or empty.
   GraphStudy(ShapeSearch::Kernels kernels, GraphShape taken, const GraphShape& now);
 
   void Begin(Replay& replay);
   void End(Replay& replay);
   bool full() const { return calls_.size() >= kMostCalls; }
 
-  // False: it has ended.
+  // Returns false when the study has ended.
   bool Step(size_t calls);
-  // None: no guess foretells so much better than what it is taken for. Where there was too little to be foretold it is what was
+  // Empty if no guess predicts clearly better than `taken`. If there were too few stamps to predict, it is the shape that was
   // found before.
   const std::optional<GraphShape>& found() const { return found_; }
 
  private:
   static constexpr size_t kMostCalls = 8192;
-  // The paces with which what it is taken for is tried: costs that were learnt beside that are mostly too long.
+  // The paces at which `taken` is tried: costs that were learnt beside a graph of that shape are mostly too long.
   static constexpr std::array<double, 2> kPaces = {1, 0.83};
 
-  // One guess, and how far it has got.
+  // The guess that is being tried, and how far the trial has got.
   struct Trial {
     GraphShape shape;
     double pace = 1;
     Replay replay;
-    size_t at = 0;         // calls
-    uint32_t skipped = 0;  // parts of a launch for which those of the guess stand
+    size_t at = 0;         // index of the next call
+    uint32_t skipped = 0;  // parts left of a launch that the guess's parts have replaced
     int launches = 0;
     double error = 0, predicted = 0;  // us^2, us
     int stamps = 0;
@@ -79,7 +80,7 @@ class GraphStudy {
   std::vector<Replay::Call> calls_;
   double clip_ns_ = 0;
   std::optional<Trial> trial_;
-  std::vector<double> taken_errors_;  // by kPaces
+  std::vector<double> taken_errors_;  // errors of `taken` by kPaces
   double predicted_ = 0;
   int stamps_ = 0;
   std::optional<GraphShape> found_;

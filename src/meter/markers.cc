@@ -31,10 +31,10 @@ driver::Result EventPool::Take(driver::Event* event) {
       free_.pop_back();
       return driver::Result::kSuccess;
     }
-    // Room for all that there are: to give one back takes no memory.
+    // Reserves room for all events, so that Give() needs no memory.
     if (free_.capacity() < ++made_) free_.reserve(2 * made_);
   }
-  // An event is of the context that is current, and can be recorded on streams of that one only.
+  // An event belongs to the context that is current when it is created, and can be recorded only on streams of that context.
   driver::Result result = driver_.PushContext(context_);
   if (result != driver::Result::kSuccess) return result;
   result = driver_.CreateEvent(event, /*timing=*/true);
@@ -101,7 +101,7 @@ absl::Status TimeLine::Calibrate(driver::Stream stream) {
       pool_.Give(second);
       return status;
     }
-    // Each gives its event back, whatever the other says.
+    // Both are stamped even if one fails, so that both events go back to the pool.
     const absl::StatusOr<Nanos> began = Stamp(first), ended = Stamp(second);
     if (!began.ok()) return began.status();
     if (!ended.ok()) return ended.status();
@@ -130,7 +130,7 @@ Nanos TimeLine::After(float ms) const {
   return base_stamp_ + Nanos(std::llround(static_cast<double>(ms) * 1e6));
 }
 
-// On a stream of its own, so that it waits for nobody, and this thread neither.
+// The base is recorded on a stream of its own, so that it waits for no other work and this thread does not wait.
 void TimeLine::RecordNextBase() {
   driver::Stream stream = nullptr;
   if (driver_.CreateStream(&stream, 0) != driver::Result::kSuccess) return;

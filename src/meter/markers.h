@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timing events, reused, and the one time line on which their stamps are comparable.
+// Reusable timing events, and the time line on which their stamps are comparable.
 //
-// The driver gives the time between two events as a float of milliseconds: half a microsecond coarse
-// after eight seconds, a quarter of a millisecond after an hour. So stamps are chained: each is measured
-// against a base event that is replaced every two seconds by one that has just been stamped.
+// The driver gives the time between two events as a float of milliseconds, whose resolution is half a
+// microsecond after eight seconds and a quarter of a millisecond after an hour. So stamps are chained: each is
+// measured against a base event, which is replaced every two seconds by an event that has just been stamped.
 #ifndef GPUSHARE_METER_MARKERS_H_
 #define GPUSHARE_METER_MARKERS_H_
 
@@ -21,7 +21,7 @@
 
 namespace gpushare::meter {
 
-// A pool of timing events of one context, whichever is current where they are taken. Thread-safe.
+// A pool of timing events of one context, whichever context is current for the caller. Thread-safe.
 class EventPool {
  public:
   EventPool(driver::Driver& driver, driver::Context context) : driver_(driver), context_(context) {}
@@ -29,15 +29,16 @@ class EventPool {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  // Sets `event` on success; else what cuEventCreate answered, or cuCtxPushCurrent.
+  // Sets `event` on success; else returns the answer of cuEventCreate or cuCtxPushCurrent.
   driver::Result Take(driver::Event* event);
   void Give(driver::Event event);
   void Clear();  // destroys the events that are in the pool
-  // The context is about to be destroyed, or was, and what is of it with it: there are no events until Renew().
+  // The context is about to be destroyed, or was, and its events with it. Take() fails until Renew().
   void Abandon();
   void Renew();
 
-  // That somebody asks the driver of an event that is not in the pool: who ends the context waits until nobody does.
+  // Exists while a thread queries an event that it has taken from the pool. The thread that ends the context waits until
+  // there is none.
   class Asking {
    public:
     explicit Asking(EventPool& pool) : pool_(pool) {
@@ -58,31 +59,32 @@ class EventPool {
   std::atomic<int> asked_{0};
   base::Mutex mu_;
   bool gone_ ABSL_GUARDED_BY(mu_) = false;
-  size_t made_ ABSL_GUARDED_BY(mu_) = 0;  // that were asked for, at most; not more are ever free
+  size_t made_ ABSL_GUARDED_BY(mu_) = 0;  // upper bound of the events made, and so of free ones
   std::vector<driver::Event> free_ ABSL_GUARDED_BY(mu_);
 };
 
-// Device time since the time line began. One thread at a time.
+// Device time since the time line began. Used by one thread at a time.
 class TimeLine {
  public:
-  // Records the first base on a stream of its own and waits for it.
+  // Records the first base event on a stream of its own and waits for it.
   static absl::StatusOr<std::unique_ptr<TimeLine>> Create(driver::Driver& driver, EventPool& pool);
   ~TimeLine();
 
-  // The stamp of a completed event, or nothing when the driver refuses (the context is gone).
-  // Takes the event: it goes back to the pool, now or when it has served as a base. One `of` another pool goes
-  // back to that, and is no base: its context may end. Where there are no others a base is recorded for itself.
+  // The stamp of a completed event, or an error if the driver refuses (the context is gone).
+  // Takes the event, which goes back to the pool at once or after it has served as a base. An event of another pool `of` goes
+  // back to that pool and never becomes a base, since its context may end. If there are only such events, a base is recorded
+  // for the purpose.
   absl::StatusOr<Nanos> Stamp(driver::Event event, EventPool* of = nullptr);
 
-  // Does the driver still know its events?
+  // Whether the driver still knows the time line's events.
   bool Stands() const;
-  // Stamps go on from those of another time line, whose offset was this.
+  // Makes the stamps continue those of another time line, which had this offset.
   void ShiftTo(Nanos submit_offset);
 
-  // What a marker itself takes on its stream: the least time between two that followed one another.
+  // The time that a marker itself takes on its stream: the least time between two adjacent markers.
   Nanos marker_cost() const { return marker_cost_; }
-  // Host time at which the driver had taken a marker for an idle stream, less the stamp at which the
-  // marker began: what lies between a call's return and its start on the device, and the clocks' offset.
+  // Host time at which the driver had taken a marker for an idle stream, minus the stamp at which the marker
+  // began. It consists of the time from a call's return to its start on the device and the offset of the clocks.
   Nanos submit_offset() const { return submit_offset_; }
 
  private:
@@ -96,7 +98,7 @@ class TimeLine {
   driver::Driver& driver_;
   EventPool& pool_;
   driver::Event base_;
-  driver::Event next_base_ = nullptr;  // recorded, not seen completed
+  driver::Event next_base_ = nullptr;  // recorded, not yet seen to complete
   Nanos base_stamp_{0};
   Nanos marker_cost_{0}, submit_offset_{0};
 };

@@ -14,9 +14,9 @@ namespace {
 
 constexpr double kNoEventNs = std::numeric_limits<double>::infinity();
 constexpr size_t kNoLine = SIZE_MAX;
-// What is later than predicted is taken to end so soon.
+// A command that is later than predicted is assumed to end after this time.
 constexpr double kSoonNs = 2'000;
-// Of more streams it is not asked.
+// With more streams than this there is no look ahead.
 constexpr size_t kMostLines = 16;
 
 bool Begun(const Outlook::Line& line) { return line.waiting > 0 || !line.running.empty(); }
@@ -69,7 +69,7 @@ void Outlook::Begin(Course& course, const Command* extra) const {
   Place(course);
 }
 
-// Its head, if that has not begun.
+// The head of the line, if it has not begun.
 const Outlook::Command* Outlook::Head(const Course& course, size_t line) const {
   const Course::State& state = course.states[line];
   if (state.started) return nullptr;
@@ -90,7 +90,7 @@ double Outlook::NextEvent(const Course& course) const {
   return next;
 }
 
-// Goes on to the next event. False: there is none.
+// Advances to the next event. False: there is none.
 bool Outlook::Step(Course& course) const {
   const double to = NextEvent(course);
   if (to == kNoEventNs) return false;
@@ -162,12 +162,12 @@ void Outlook::Place(Course& course) const {
   }
 }
 
-// All that is known of it is over.
+// Whether all known work of the line is over.
 bool Outlook::Over(const Course& course, size_t line) const {
   return !course.states[line].started && Head(course, line) == nullptr;
 }
 
-// What a kept line does now nobody knows.
+// Whether it is unknown what some kept line does now.
 bool Outlook::Lost(const Course& course) const {
   for (size_t i = 0; i < count_; ++i) {
     if (lines_[i].kept && !lines_[i].ends && Over(course, i)) return true;
@@ -193,7 +193,7 @@ bool Outlook::StepAlone() {
   return true;
 }
 
-// When so many commands of a kept line are done without the one that is asked about.
+// When `commands` commands of a kept line are done if the extra command is not launched.
 double Outlook::AloneDoneAt(size_t line, size_t commands) {
   while ((!alone_begun_ || alone_ends_[line].size() < commands) && StepAlone()) {
   }
@@ -207,7 +207,7 @@ Outlook::Delay Outlook::Of(const Command& command) {
   const auto known = [](const Line& line) {
     return line.kept && (!line.ahead.empty() || Begun(line));
   };
-  // It has begun something of which the books do not know yet what it is.
+  // If no kept line has known work, a kept tenant has begun something that the books do not know yet.
   const auto end = lines_.begin() + static_cast<std::ptrdiff_t>(count_);
   if (std::none_of(lines_.begin(), end, known)) return delay;
   Begin(with_, &command);
@@ -219,7 +219,7 @@ Outlook::Delay Outlook::Of(const Command& command) {
   delay.starts = with_.extra_starts;
   delay.ends = with_.now;
   upto_.assign(count_, 0);
-  size_t begun = 0;  // lines that have begun something by then, which counts to its end
+  size_t begun = 0;  // kept lines with a command in progress then, whose delay counts until its end
   for (size_t i = 0; i < count_; ++i) {
     if (!known(lines_[i])) continue;
     const Course::State& state = with_.states[i];

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A look ahead: by how much would one command more, launched now, delay those who are not to be delayed?
+// A look ahead: by how much would one more command, launched now, delay the streams that are to be kept from delay?
 //
-// Whoever launches a whole request at once has its kernels in the books long before they run: in which order, how long each
-// is by prediction, how many SMs it can hold. So it is known what they leave of the device, and until when. This runs what
-// is known to come through the replay's model of the device (lines are FIFO; the oldest head of the highest priority takes
-// free SMs, later ones what it leaves; groups of blocks are not preempted), once with the command and once without.
+// A tenant that launches a whole request at once has its kernels in the books long before they run: their order, their
+// predicted lengths, and how many SMs each can hold. So it is known for some time what they leave of the device. The outlook
+// runs what is known to come through the replay's model of the device (lines are FIFO; the oldest head of the highest priority
+// takes free SMs, later ones what it leaves; groups of blocks are not preempted), once with the command and once without.
 //
 //   Outlook outlook(132, now);
 //   outlook.Add() = {.ahead = {...}};                                // the command is launched on the first line
-//   outlook.Add() = {.kept = true, .priority = -1, .ahead = {...}};  // whoever is not to be delayed
+//   outlook.Add() = {.kept = true, .priority = -1, .ahead = {...}};  // a stream that is not to be delayed
 //   const Outlook::Delay delay = outlook.Of({.length = 40e3, .groups = 60, .not_before = now + 4e3});
 //
-// How things go on without the command is run once, as far as it is asked for. One Outlook after another in the same
-// object (Reset) allocates nothing once it has held as much.
+// The course without the command is computed once, as far as it is needed. An object that is used again after Reset()
+// allocates nothing until it needs more room than before.
 //
 // Times are device time, in ns. Not thread-safe.
 #ifndef GPUSHARE_METER_OUTLOOK_H_
@@ -26,51 +26,51 @@ namespace gpushare::meter {
 class Outlook {
  public:
   struct Command {
-    double length = 0;  // alone
-    int groups =
-        0;  // of blocks, one a SM; more than there are run in waves. 0: it holds none (a marker)
-    double not_before = 0;  // from then on the device has it
+    double length = 0;  // duration when alone
+    // Groups of blocks, one per SM; more groups than SMs run in waves. 0: it holds no SM (a marker).
+    int groups = 0;
+    double not_before = 0;  // when the device gets it
   };
   struct Group {
     double end = 0;
     int count = 0;
   };
   struct Line {
-    bool kept = false;  // nothing is to delay it
-    int priority = 0;   // CUDA's: the lesser goes first
+    bool kept = false;  // it is to be kept from delay
+    int priority = 0;   // as in CUDA: the lesser goes first
     double ready = 0;   // since when its head may run
-    // Of the head, if it has begun: what runs of it, what waits for SMs, how long a group takes.
+    // If the head has begun: its running groups, the number of groups that wait for SMs, and how long a group takes.
     std::vector<Group> running = {};
     int waiting = 0;
     double unit = 0;
-    std::vector<Command> ahead = {};  // behind that
-    bool ends = true;  // false: something comes behind these of which nobody knows what it does
+    std::vector<Command> ahead = {};  // the commands behind that
+    bool ends = true;                 // false: unknown commands follow behind these
   };
 
   Outlook() = default;
-  // What is added says how things stand at `now`.
+  // The lines that are added describe the state at `now`.
   Outlook(int sms, double now) { Reset(sms, now); }
   void Reset(int sms, double now);
-  // An empty line more, which is valid until the next one.
+  // Adds an empty line. The reference is valid until the next Add().
   Line& Add();
 
   struct Delay {
-    // False: it would run beside something of which nobody knows how long it is, or beside nothing that is known.
+    // False: the command would run beside work of unknown length, or no kept line has any known work.
     bool known = false;
-    // By so much later the kept lines would be done with what they have begun by its end. What they launch behind all that
-    // is known may come at once and want the whole device: what it runs on beyond that counts too.
+    // By how much later the kept lines are done with what they have begun by the end of the command. What they launch behind all
+    // their known work may come at once and want the whole device, so time that the command runs beyond that work counts too.
     double kept = 0;
     double starts = 0, ends = 0;
   };
-  // Of a command behind all that is on the first line.
+  // The delay by a command that is launched behind everything on the first line.
   Delay Of(const Command& command);
 
-  // When the commands of kept lines that are in turn end, without any such: `most` of these times, beyond `after`. They are
-  // valid until the next call.
+  // The times after `after` at which commands of kept lines end if the command is not launched, at most `most` of them. The
+  // result is valid until the next call.
   const std::vector<double>& KeptEnds(double after, size_t most);
 
  private:
-  // How things go on from now.
+  // How the lines go on from `now`.
   struct Course {
     struct State {
       double ready = 0;
@@ -78,16 +78,16 @@ class Outlook {
       int waiting = 0;
       double unit = 0;
       bool started = false;
-      size_t next = 0;     // of `ahead`: the head, or what comes behind it
-      size_t done = 0;     // commands
-      double done_at = 0;  // the last of them
+      size_t next = 0;     // index in `ahead` of the next command to start
+      size_t done = 0;     // number of commands that have ended
+      double done_at = 0;  // when the last of them ended
     };
     double now = 0;
     int free = 0;
-    const Command* extra = nullptr;  // behind what is on the first line
+    const Command* extra = nullptr;  // the command behind everything on the first line
     bool extra_started = false, extra_done = false;
     double extra_starts = 0;
-    std::vector<State> states;  // of the lines; there may be more
+    std::vector<State> states;  // by line; there may be more elements than lines
   };
 
   void Begin(Course& course, const Command* extra) const;
@@ -101,17 +101,17 @@ class Outlook {
   bool StepAlone();
   double AloneDoneAt(size_t line, size_t commands);
 
-  std::vector<Line> lines_;  // the first `count_`; the others are kept for their room
+  std::vector<Line> lines_;  // the first `count_` are in use; the others keep their memory
   size_t count_ = 0;
   int sms_ = 0;
   double now_ = 0;
   Course with_, alone_;  // with the command, and without it
   bool alone_begun_ = false;
-  std::vector<std::vector<double>>
-      alone_ends_;                 // of the commands of each kept line, as far as that has run
-  std::vector<double> kept_ends_;  // of all of these together
-  std::vector<double> answer_;     // of KeptEnds()
-  std::vector<size_t> upto_;       // of Of()
+  // Ends of the commands of each kept line without the command, as far as computed.
+  std::vector<std::vector<double>> alone_ends_;
+  std::vector<double> kept_ends_;  // the same for all kept lines together
+  std::vector<double> answer_;     // the result of KeptEnds()
+  std::vector<size_t> upto_;       // scratch of Of()
 };
 
 }  // namespace gpushare::meter

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A replay that is told again what another one was told.
+// Recording the calls of a replay, and repeating them on a copy.
 #include "meter/replay.h"
 
 namespace gpushare::meter {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in flight on each stream, and what a marker says of it. How the model of the device runs it is replay_device.cc,
-// whose the time is replay_shares.cc.
+// What is in flight on each stream, and what a marker tells about it. replay_device.cc runs it through the model of the device,
+// and replay_shares.cc decides whose the time is.
 #include "meter/replay.h"
 
 #include <algorithm>
@@ -11,9 +11,9 @@ namespace {
 
 // A batch counts as alone when others were resident for at most this part of its time.
 constexpr double kAlone = 0.15;
-// Below this part of a batch's predicted work seen in the model its ratio says nothing.
+// If the model has seen less than this part of a batch's predicted work, its ratio says nothing.
 constexpr double kLearnable = 0.3;
-// So much of a stream's time may be taken to have been others' graphs', which it has waited for; it is saved up to the second.
+// This part of a stream's time may be given to graphs of others that it has waited for. Up to kMostPatienceNs of it is saved.
 constexpr double kPatience = 0.1, kMostPatienceNs = 1e6;
 
 }  // namespace
@@ -26,7 +26,7 @@ Replay::StreamId Replay::AddStream(uint32_t tenant, int priority) {
   if (free_streams_.empty()) {
     id = static_cast<StreamId>(streams_.size());
     streams_.emplace_back();
-    live_.reserve(streams_.size());  // what is appended later throws before it changes anything
+    live_.reserve(streams_.size());  // so that Append() can throw only before it changes anything
   } else {
     id = free_streams_.back();
     free_streams_.pop_back();
@@ -77,7 +77,7 @@ void Replay::Refuse(StreamId id, uint32_t entry) {
   Note({.kind = Call::Kind::kRefuse, .stream = id, .entry = entry});
   Stream& stream = streams_[id];
   stream.alone_ns.reset();
-  uint32_t parts = 0;  // of it that are still to be found
+  uint32_t parts = 0;  // parts of the command that are still to be found
   const auto refuse = [&](Command& command) {
     if (command.entry != entry) return;
     if (parts == 0) parts = command.parts;
@@ -137,7 +137,7 @@ void Replay::Stamped(StreamId id, bool found_idle) {
     item.found_idle = true;
     break;
   }
-  // It was kept running past its prediction for what it turns out not to have done.
+  // The model has let the batch run on past its prediction, which turns out to be wrong.
   if (place > 0 || !stream.pinned) return;
   TakeBackPinned(stream);
   Finish(stream, id);
@@ -145,13 +145,13 @@ void Replay::Stamped(StreamId id, bool found_idle) {
   stream.ready = now_;
 }
 
-// True when the head command is the last before a boundary: its end is known from the marker alone, unless that tells
-// nothing of it.
+// Whether the head command is the last before a boundary whose marker tells its end. A marker that found its stream idle does
+// not tell it.
 bool Replay::LastOfBatch(const Stream& stream) {
   return stream.items.size() > 1 && stream.items[1].boundary && !stream.items[1].found_idle;
 }
 
-// True when its head command is bound by the memory.
+// Whether the head command is bound by the memory.
 bool Replay::AtMemory(const Stream& stream) {
   return !stream.items.empty() && !stream.items.front().boundary &&
          stream.items.front().command.memory;
@@ -194,7 +194,8 @@ Nanos Replay::Overrun(StreamId id) const {
   return Nanos(static_cast<int64_t>(std::max(0.0, stream.used_ns - predicted)));
 }
 
-// How much later than in the model the batch in progress has ended now. What the model has left of it is taken to run at once.
+// By how much the batch in progress, which has just ended, is later than in the model. What is left of it in the model is
+// assumed to run without waiting.
 double Replay::LateNs(StreamId id) const {
   const Stream& stream = streams_[id];
   if (stream.pinned) return now_ - stream.pinned_since;
@@ -221,8 +222,8 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   const bool late = end != End::kStamped;
   Advance(static_cast<double>(at.count()));
   if (!late) TakeOver(stream);
-  // Even a marker that came late bounds the batch from above: what the model has not run by then was
-  // predicted to take too long.
+  // Even a marker that came late bounds the batch from above: if the model has not finished the batch by then, its
+  // prediction was too long.
   const double late_ns = LateNs(id);
   const bool outlasted = !stream.items.empty() && !stream.items.front().boundary && !stream.pinned;
   Finish(stream, id);
@@ -233,8 +234,9 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
     stream.stamped = std::max(stream.stamped - 1, 0);
   }
   stream.ready = end == End::kUnknown ? now_ : std::max(now_, static_cast<double>(after.count()));
-  // The model lets known work run at once and opaque work wait; on the device it was, in part, the other
-  // way round. What is left until the marker was the opaque work's, which may have ended meanwhile.
+  // The model lets known work run at once and opaque work wait. On the device it was partly the other way round. So
+  // the time from the known work's predicted end to its marker belongs to the opaque work, which may have ended
+  // meanwhile.
   if (stream.beside_opaque && streams_[stream.opaque].live) {
     streams_[stream.opaque].owed_ns += stream.pinned_used_ns;
     stream.used_ns -= std::exchange(stream.pinned_used_ns, 0);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attribution: whose commands held the device between two markers.
 //
-// Markers say when a batch of commands on one stream had ended; they do not say who held the device in
-// between. With commands of several tenants in flight, giving the interval to whoever completes is wrong
-// by tens of percentage points as soon as kernels overlap. The replay runs the commands that are known
-// to be in flight through a small model of the device (streams are FIFO; the oldest head of the highest
-// priority takes free SMs, later ones what it leaves; groups of blocks are not preempted) with the costs
-// that were learnt, and pins that model to every marker: a batch whose marker is not stamped yet still
-// runs, one whose marker is stamped does not run any more. Between two pins, device time is split among
-// the streams in proportion to the SMs they hold (docs/meter.md).
+// A marker tells when a batch of commands on one stream had ended, but not who held the device in between. With
+// commands of several tenants in flight, giving the interval to the tenant that completes is wrong by tens of
+// percentage points as soon as kernels overlap. The replay runs the commands that are known to be in flight
+// through a small model of the device, with the learnt costs. (Streams are FIFO; the oldest head of the highest
+// priority takes free SMs, later ones what it leaves; groups of blocks are not preempted.) It pins the model to
+// every marker: a batch whose marker is not stamped yet still runs, a batch whose marker is stamped has ended.
+// Between two pins, device time is split among the streams in proportion to the SMs that they hold
+// (docs/meter.md).
 //
 //   Replay replay(132);
 //   auto a = replay.AddStream(/*tenant=*/0, /*priority=*/0);
@@ -34,49 +34,49 @@ namespace gpushare::meter {
 
 class Replay {
  public:
-  // By this part of what they take commands of one key differ.
+  // Commands of one key may differ by this part of their cost.
   static constexpr double kVaries = 0.3;
 
   explicit Replay(int sm_count);
 
   using StreamId = uint32_t;
   struct Command {
-    uint32_t entry = 0;   // the caller's; comes back with the batch
+    uint32_t entry = 0;   // chosen by the caller; returned with the batch
     float cost_ns = 0;    // predicted duration when alone
     float footprint = 1;  // SMs that it can hold ÷ SMs of the device; above 1 it runs in waves
-    // Work that is launched by somebody else (a lease): from its turn on its stream to its marker it has
-    // whatever the known commands of others leave it; several split that in proportion to their costs.
+    // Work whose launches are not seen (a lease): from its turn on its stream to its marker it has whatever the
+    // known commands of others leave; several opaque commands split that in proportion to their costs.
     bool opaque : 1 = false;
-    // Bound by the memory (sets, copies within the device): it holds no SM, and one runs at a time, the
-    // oldest first, beside the others.
+    // Bound by the memory (sets, copies within the device): it holds no SM. One such command runs at a time, the
+    // oldest first, beside the other commands.
     bool memory : 1 = false;
-    // Its cost was never measured, varies by more than kVaries, or its tenant has a cap: what is late is its own.
+    // Its cost was never measured or varies by more than kVaries, or its tenant has a cap. All its lateness counts as its own.
     bool guess : 1 = false;
-    // One kernel whose cost is known where it stands, and varies by no more than that.
+    // One kernel whose cost was measured in its context and varies by at most kVaries.
     bool sure : 1 = false;
     bool beside : 1 = false;   // it was let in beside work of a higher band
-    bool studied : 1 = false;  // of the graph that is studied: see meter/graph_study.h
-    uint32_t parts = 1;        // so many such commands in a row are one of the caller's
-    int level = 0;  // it goes before others by so many more priorities than its stream does
+    bool studied : 1 = false;  // it is of the graph that is studied: see meter/graph_study.h
+    uint32_t parts = 1;        // this many adjacent commands are one command of the caller
+    int level = 0;             // CUDA priorities by which it goes before its stream's own priority
   };
 
-  StreamId AddStream(uint32_t tenant, int priority);  // CUDA's: a lesser one goes first
+  StreamId AddStream(uint32_t tenant, int priority);  // as in CUDA: a lesser one goes first
   void RemoveStream(StreamId stream);
 
   // A command was handed to the device, not before `not_before` (device time).
   void Append(StreamId stream, const Command& command, Nanos not_before);
-  // The driver refused the last command of `entry` on the stream: it takes no time.
+  // The driver refused the last command of `entry` on the stream, so it takes no time.
   void Refuse(StreamId stream, uint32_t entry);
-  // A marker was recorded behind what was appended. A batch may be empty: that is a start marker.
+  // A marker was recorded behind what was appended. The marker of an empty batch is a start marker.
   void Boundary(StreamId stream);
-  // What was appended since the last boundary will never have a marker; it ends by prediction.
+  // What was appended since the last boundary will never have a marker, so it ends by prediction.
   void Abandon(StreamId stream);
-  // The marker of the last boundary could not be recorded after all: as if abandoned in its place.
+  // The marker of the last boundary could not be recorded after all; its batch is abandoned.
   void DropBoundary(StreamId stream);
 
-  // The marker of the oldest boundary that was not told of yet has a stamp, and Complete() will come with it: did it find
-  // its stream idle? Then what is before it had ended before, and the model keeps no SMs for it until then, which others'
-  // commands, and the tenant's on other streams, have had meanwhile. To be told of all stamps before the first is completed.
+  // The marker of the oldest boundary for which this was not called yet has a stamp, and Complete() will follow. `found_idle`:
+  // the marker found its stream idle. Then its batch had ended earlier, and the model does not keep SMs for it until the stamp,
+  // since commands of other streams have had these meanwhile. Call it for all stamps before the first Complete().
   void Stamped(StreamId stream, bool found_idle);
 
   struct Batch {
@@ -84,48 +84,48 @@ class Replay {
     double used_ns = 0;       // device time by share of SMs held
     double predicted_ns = 0;  // sum of the commands' costs
     double ratio = 1;         // alone duration observed ÷ predicted
-    bool alone = false;       // nobody else was resident for most of it
-    bool learnable = false;   // the ratio means something
-    double beside_ns =
-        0;  // so long one of another's that was let in beside it had begun and not ended
+    bool alone = false;       // no other tenant was resident for most of it
+    bool learnable = false;   // the ratio is meaningful
+    // For how long a command of another tenant that was let in beside it had begun and not ended.
+    double beside_ns = 0;
     bool guessed = false;  // charged by prediction, since the model saw next to nothing of it
-    double late_ns = 0;    // so much later than in the model it ended; negative: before
+    double late_ns = 0;    // by how much it ended later than in the model; negative: earlier
     std::vector<Command> commands;
   };
   enum class End {
     kStamped,  // the marker began when the batch ended
-    kBefore,  // it found its stream idle: the batch ended at some time before, which the model tells
-    kUnknown,  // the driver does not say when: by now it is over
+    kBefore,   // the marker found its stream idle; the batch ended earlier, as the model tells
+    kUnknown,  // the driver does not say when the batch ended, but it is over now
   };
-  // The oldest boundary of `stream` that was not completed ended at `at`, and what follows it on the
-  // stream starts not before `after` (the marker itself takes time in between). Calls come in the order of
-  // stamps; an earlier one counts as simultaneous with the last.
+  // The oldest boundary of `stream` that was not completed ended at `at`, and what follows it on the stream
+  // does not start before `after` (the marker itself takes time in between). Calls come in the order of stamps;
+  // an earlier stamp counts as simultaneous with the last one.
   Batch Complete(StreamId stream, Nanos at, Nanos after, End end);
   Batch Complete(StreamId stream, Nanos at) { return Complete(stream, at, at, End::kStamped); }
 
-  // Device time that the oldest batch of `stream` has used up to `now`, though its marker is not stamped.
-  // No stamp before `now` may come after: for work that is long overdue.
+  // Device time that the oldest batch of `stream` has used up to `now`, although its marker is not stamped.
+  // No stamp before `now` may follow, so this is for work that is long overdue.
   double UsedSoFar(StreamId stream, Nanos now);
-  // The same up to now(), which is the last completion or the last time that was asked about.
+  // The same up to now(), the latest time that was passed to Complete() or UsedSoFar().
   double used_ns(StreamId stream) const { return streams_[stream].used_ns; }
   // How long the last command of that batch has run on past its prediction, up to now().
   Nanos Overrun(StreamId stream) const;
 
-  // Opaque work is in flight: of this tenant, of others.
+  // Whether opaque work is in flight: of this tenant, and of others.
   struct OpaqueWork {
     bool own = false, others = false;
   };
   OpaqueWork FindOpaque(uint32_t tenant) const;
 
-  // What is to come, as far as it is known: of the streams that have anything in flight, and of `own`, which is the first
-  // line. Of a stream the next `most` commands at most; of tenants of which `kept` is true up to the first that is not sure.
-  // A marker takes `marker_ns` of its stream. False: there is something in flight of which nobody knows what it holds, or too
-  // much.
+  // Fills `outlook` with what is known to come on the streams that have anything in flight, and on `own`, which is the first
+  // line. Takes at most the next `most` commands of a stream, and for tenants for which `kept` is true only those before the
+  // first command that is not sure. A marker takes `marker_ns` of its stream. False: opaque work is in flight, or too many
+  // streams are.
   bool Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept, size_t most,
             double marker_ns, Outlook& outlook) const;
 
-  // One of the calls above. A copy that is told the same from there on says the same; one that is told something a little
-  // different says what would have come of that: see meter/graph_study.h.
+  // One of the calls above. A copy of a replay that repeats the same calls gives the same results. With slightly different
+  // calls it gives the results that these would have had: see meter/graph_study.h.
   struct Call {
     enum class Kind : uint8_t {
       kAddStream,
@@ -148,12 +148,12 @@ class Replay {
     End end = End::kStamped;
     bool found_idle = false;
   };
-  // From now on its calls go to `calls`, as many as there is room for; null: to nobody.
+  // From now on adds its calls to `calls`, up to its capacity; null: stops recording.
   void Record(std::vector<Call>* calls) { calls_ = calls; }
-  Replay Copy() const;  // which is not recorded
+  Replay Copy() const;  // calls of the copy are not recorded
   std::optional<Batch> Repeat(const Call& call);
 
-  // Unfinished boundaries of a stream.
+  // Number of boundaries of a stream that are not completed.
   int pending(StreamId stream) const { return streams_[stream].boundaries; }
   Nanos now() const { return Nanos(static_cast<int64_t>(now_)); }
 
@@ -163,7 +163,7 @@ class Replay {
     double not_before = 0;
     bool boundary = false;
     bool abandoned = false;
-    bool found_idle = false;  // a boundary whose marker did: see Stamped()
+    bool found_idle = false;  // a boundary whose marker found its stream idle: see Stamped()
   };
   struct Stream {
     bool live = false;
@@ -171,34 +171,35 @@ class Replay {
     int priority = 0;
     std::deque<Item> items;
     int boundaries = 0;
-    int stamped = 0;  // so many of them, the oldest, were told of: see Stamped()
+    int stamped = 0;  // for how many of them, the oldest ones, Stamped() was called
     // The head command.
     bool started = false;
-    int waiting = 0;  // groups not placed yet; of a pinned command, SMs that it would hold besides
+    int waiting = 0;  // groups not placed yet; for a pinned command, further SMs that it wants
     int running = 0;  // groups placed and not ended
     double unit_ns = 0;
     double ready = 0;
-    double marked = 0;     // the last marker's end
-    double unclaimed = 0;  // unclaimed_ns_ as it was then
-    double launched = 0;   // from when on the batch in progress could run, once a command of it has
-    int held = 0;          // SMs
-    bool pinned = false;   // ended in the model, its marker not stamped: goes on holding its SMs
-    bool kept =
-        false;  // pinned beside another's graph: so far it holds no more than its last wave did
-    bool beside_opaque = false;  // the batch in progress ran beside opaque work: it teaches nothing
-    StreamId opaque = 0;         // if so, whose that was
-    double owed_ns =
-        0;  // of opaque work: time that turned out to have been its own after its marker
+    double marked = 0;     // the end of the last marker
+    double unclaimed = 0;  // unclaimed_ns_ at that time
+    // When the batch in progress could first run; valid once a command of it has ended.
+    double launched = 0;
+    int held = 0;         // SMs that it holds
+    bool pinned = false;  // ended in the model, but its marker is not stamped, so it keeps its SMs
+    // Pinned beside another tenant's graph: it still holds only the SMs of its last wave.
+    bool kept = false;
+    bool beside_opaque = false;  // the batch in progress ran beside opaque work; it is not learnt
+    StreamId opaque = 0;         // if so, the stream of that work
+    // For opaque work: time that turned out, after its marker, to have been its own.
+    double owed_ns = 0;
     // The batch in progress.
     double used_ns = 0, shared_ns = 0, resident_ns = 0, beside_ns = 0;
     double group_ns = 0;            // SM time observed
     double group_predicted_ns = 0;  // SM time predicted of the commands that started
     double pinned_used_ns = 0, pinned_group_ns = 0;  // parts of the above while pinned
     double pinned_since = 0;
-    double pinned_fill = 1;          // the command's mean width over its waves ÷ its full width
-    int gave = 0;                    // pinned, of a graph: SMs that it left to what is very late
+    double pinned_fill = 1;  // the command's mean width over its waves ÷ its full width
+    int gave = 0;            // for a pinned graph: SMs that it gave up to very late commands
     std::optional<double> alone_ns;  // see AloneNs()
-    double patience_ns = 0;          // so much of its lateness may still be others' graphs'
+    double patience_ns = 0;  // how much of its lateness may still be given to others' graphs
     std::vector<Command> done;
   };
   struct Running {
@@ -213,8 +214,9 @@ class Replay {
   }
   void Keep(const Call& call);
 
-  static constexpr double kMostWaves = 64;  // into which the groups of a command are divided
-  // Of a batch of which the model has run at most this part, and could have run no more, it has seen nothing.
+  // The groups of a command are divided into at most this many waves.
+  static constexpr double kMostWaves = 64;
+  // If the model has run at most this part of a batch, and could not have run more, the batch counts as not seen.
   static constexpr double kUnseen = 0.25;
 
   void Advance(double to);
@@ -231,7 +233,7 @@ class Replay {
   double OpaqueWeight() const;
   void ReleasePinned();
   void EndGroups(size_t index);
-  // The first two streams in live_ with a head that is part of a graph and in its turn, of two tenants.
+  // The first two streams in live_, of different tenants, whose head is part of a graph and has been launched.
   struct Graphs {
     Stream* first = nullptr;
     Stream* second = nullptr;
@@ -257,15 +259,15 @@ class Replay {
   static void TakeBackPinned(Stream& stream);
   void ChargeUnseen(Stream& stream, double at, Batch& batch);
 
-  std::vector<Call>* calls_ = nullptr;  // where they go
+  std::vector<Call>* calls_ = nullptr;  // where calls are recorded; null: nowhere
   int sm_count_, free_;
   double now_ = 0;
-  int besides_ = 0;  // commands that were let in beside others, in items
+  int besides_ = 0;  // number of commands with `beside` in `items`
   std::optional<int> first_priority_;
-  bool several_priorities_ = false;  // not all that was ever appended had that
-  double unclaimed_ns_ = 0;          // time that nobody has been charged for
+  bool several_priorities_ = false;  // some command was appended with another priority
+  double unclaimed_ns_ = 0;          // time that no stream has been charged for
   std::vector<Stream> streams_;
-  std::vector<StreamId> free_streams_;  // those that are not live
+  std::vector<StreamId> free_streams_;  // streams that are not live
   std::vector<StreamId> live_;          // streams with items
   std::vector<Running> running_;
 };

@@ -40,9 +40,10 @@ int Replay::PriorityOf(const Stream& stream) {
   return stream.priority - stream.items.front().command.level;
 }
 
-// Behind kernels of a greater priority one that is later than costs vary has most likely waited for these, rather than
-// run on: it goes on waiting for them, from the next time on that something begins or ends. Without that whoever has the
-// greater priority is charged up to 1.4 pp too little, and as much too much where nobody is taken to run on.
+// Whether a late command waits for kernels of a greater priority. If it is later than costs vary, it has most likely waited for
+// these rather than run on. It goes on waiting for them from the next time on that something begins or ends. Without this
+// rule, the tenant of the greater priority is charged up to 1.4 pp too little; if no late command were assumed to run on, it
+// would be charged as much too much.
 bool Replay::Waits(const Stream& stream, int priority) const {
   return stream.pinned && PriorityOf(stream) > priority && now_ > VeryLateFrom(stream);
 }
@@ -83,7 +84,7 @@ void Replay::Place() {
       if (s.started && s.waiting == 0) continue;
       if (s.items.front().command.opaque || s.items.front().command.memory) continue;
       if (!s.started) {
-        s.ready = std::max(s.ready, s.items.front().not_before);  // its age counts from there
+        s.ready = std::max(s.ready, s.items.front().not_before);  // its age counts from then
         if (s.ready > now_) continue;
       }
       const int priority = PriorityOf(s);
@@ -98,8 +99,8 @@ void Replay::Place() {
     if (!best->started) {
       const Command& command = best->items.front().command;
       const double sms = SmsOf(command);
-      // Beyond a few waves their number does not matter for who holds what; coarser groups keep the
-      // replay of a kernel of a million blocks cheap.
+      // Beyond a few waves their number does not matter for who holds what. Coarser groups keep the replay of a
+      // kernel of a million blocks cheap.
       const double waves = std::ceil(sms / sm_count_);
       best->started = true;
       best->waiting = static_cast<int>(std::min(sms, kMostWaves * sm_count_));
@@ -121,8 +122,8 @@ void Replay::Place() {
   }
 }
 
-// Beside opaque work a command that is late is not taken to run on: what is between it and its marker may
-// be theirs as well.
+// Beside opaque work a late command is not assumed to run on: the time from its predicted end to its marker may
+// as well be the opaque work's.
 void Replay::ReleasePinned() {
   for (StreamId id : live_) {
     Stream& s = streams_[id];
@@ -132,7 +133,7 @@ void Replay::ReleasePinned() {
   }
 }
 
-// From when on one that is pinned is later than costs vary.
+// From when on a pinned command is later than costs vary.
 double Replay::VeryLateFrom(const Stream& stream) {
   return stream.pinned_since + kVaries * static_cast<double>(stream.items.front().command.cost_ns);
 }
@@ -141,9 +142,9 @@ bool Replay::VeryLate(const Stream& stream) const {
   return stream.pinned && now_ >= VeryLateFrom(stream);
 }
 
-// What has kept to its last wave beside a graph for longer than costs vary has most likely run on itself. Of a graph that has
-// used all that it takes alone, and is late too, nothing is known but that it has not ended: what is late gets its SMs.
-// Returns when the next of these will have.
+// A command that has held only its last wave's SMs beside a graph for longer than costs vary has most likely run on itself, so it
+// gets its full width. It may take SMs from a late graph that has used all the time that it takes alone, since of such a graph
+// nothing is known but that it has not ended. Returns when the next late graph will have used that time.
 double Replay::Widen() {
   int wanted = 0;
   bool any = false;
@@ -160,7 +161,7 @@ double Replay::Widen() {
   }
   for (size_t i = 0; i < live_.size() && !any; ++i) {
     Stream& s = streams_[live_[i]];
-    s.waiting += std::exchange(s.gave, 0);  // nobody else can be what has not ended
+    s.waiting += std::exchange(s.gave, 0);  // no other very late command is left to want these SMs
   }
   wanted -= free_;
   double next = kNeverNs;
@@ -187,16 +188,17 @@ void Replay::EndGroups(size_t index) {
   if (last && LastOfBatch(stream)) {
     stream.pinned = true;
     stream.pinned_since = now_;
-    // It takes longer than predicted, so what ended was not its last wave: it goes on at its full width,
-    // and being the oldest it gets the SMs that others leave. At the width of that last wave a command of
-    // several waves would be learnt too short, and those that wait for it too long.
-    // Not so beside another's graph: more likely the kernels of that had their turn at another time than in the model, which
-    // goes by their mean. It keeps what it holds, and they have the rest, until it is later than costs vary: see Widen().
+    // The command takes longer than predicted, so what ended was not its last wave. It goes on at its full width,
+    // and since it is the oldest, it gets the SMs that others leave. At the width of its last wave, a command of
+    // several waves would be learnt too short, and the commands that wait for it too long.
+    // Beside another tenant's graph this is different: more likely the graph's kernels ran at another time than in the model,
+    // which uses their mean. So the command keeps the SMs that it holds, and the graph has the rest, until the command is later
+    // than costs vary: see Widen().
     const Command& command = stream.items.front().command;
     stream.kept = !command.memory && FindGraphs().Beside(stream) != nullptr;
     stream.waiting = command.memory || stream.kept ? 0 : std::max(Width(command) - stream.held, 0);
     const double full = static_cast<double>(command.cost_ns) * Width(command);
-    stream.pinned_fill = full > 0 ? GroupTime(command) / full : 1;  // 0: it was refused
+    stream.pinned_fill = full > 0 ? GroupTime(command) / full : 1;  // 0 if it was refused
     running_[index].end = kNeverNs;
     return;
   }
@@ -226,7 +228,7 @@ void Replay::Advance(double to) {
         index = i;
       }
     }
-    for (StreamId id : live_) {  // somebody may become eligible before
+    for (StreamId id : live_) {  // a stream's head may become eligible before
       const Stream& s = streams_[id];
       if (s.kept && VeryLateFrom(s) > now_ && VeryLateFrom(s) < next) {
         next = VeryLateFrom(s);  // see Widen()
@@ -248,7 +250,7 @@ void Replay::Advance(double to) {
   std::erase_if(live_, [this](StreamId id) { return streams_[id].items.empty(); });
 }
 
-// Of all its waves together.
+// SMs that all waves of a command hold together, that is, its number of groups.
 double Replay::SmsOf(const Command& command) const {
   return std::max(1.0, std::round(static_cast<double>(command.footprint) * sm_count_));
 }
@@ -258,7 +260,7 @@ int Replay::Width(const Command& command) const {
   return static_cast<int>(std::min(SmsOf(command), 1.0 * sm_count_));
 }
 
-// SM time of a command by its prediction.
+// Predicted SM time of a command.
 double Replay::GroupTime(const Command& command) const {
   if (command.memory) return static_cast<double>(command.cost_ns);
   const double sms = SmsOf(command);

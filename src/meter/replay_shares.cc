@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose the device's time is: split by the SMs that are held in the model, and moved where a marker shows that the model was
-// wrong.
+// Whose the device time is: it is split by the SMs that streams hold in the model, and moved if a marker shows that the model
+// was wrong.
 #include <algorithm>
 #include <utility>
 
@@ -9,19 +9,19 @@
 namespace gpushare::meter {
 namespace {
 
-// A batch ended of which the model has seen nothing. If meanwhile another stream's has been pinned for this many times what it
-// was predicted to take, the model has the two in the wrong order.
+// If a batch ended that the model has not seen run, and another stream's batch has been pinned for this many times its
+// predicted time, the model has the two in the wrong order.
 constexpr double kOverdue = 3;
 
 }  // namespace
 
-// What ran on past its prediction in the model did not on the device.
+// Takes back the time for which the batch ran on past its prediction in the model, since it did not on the device.
 void Replay::TakeBackPinned(Stream& stream) {
   stream.used_ns -= std::exchange(stream.pinned_used_ns, 0);
   stream.group_ns -= std::exchange(stream.pinned_group_ns, 0);
 }
 
-// Whether any ran.
+// Returns whether any memory-bound command ran.
 bool Replay::AccumulateMemory(double dt) {
   bool any = false;
   for (StreamId id : live_) {
@@ -40,7 +40,7 @@ bool Replay::AccumulateMemory(double dt) {
   return any;
 }
 
-// Costs of the opaque work that is running; 0: there is none.
+// Sum of the costs of the opaque work that is running; 0: there is none.
 double Replay::OpaqueWeight() const {
   double weight = 0;
   for (StreamId id : live_) {
@@ -79,8 +79,8 @@ void Replay::AccumulateBesideOpaque(double dt, double weight) {
   }
 }
 
-// Whoever has something to run has that beside it, from its begin to its marker: what is late is taken to have waited for those
-// of a greater priority, but may have held SMs all the while.
+// While a command that was let in is running, up to its marker, every other tenant's stream with work counts as having it
+// beside. A late command is assumed to have waited for kernels of a greater priority, but it may have held SMs all the while.
 void Replay::AccumulateBeside(double dt) {
   if (besides_ == 0) return;
   for (const StreamId by : live_) {
@@ -105,7 +105,7 @@ void Replay::Accumulate(double dt) {
   }
   const int held = sm_count_ - free_;
   if (held <= 0) {
-    // Nothing runs in the model, and something has not ended: see Complete().
+    // Nothing runs in the model, but some pinned batch has not ended: see Complete().
     for (StreamId id : live_) {
       const Stream& s = streams_[id];
       if (!s.pinned || !s.beside_opaque || !streams_[s.opaque].live) continue;
@@ -158,9 +158,10 @@ Replay::Graphs Replay::FindGraphs() {
   return graphs;
 }
 
-// Beside another tenant's graph one that is later than costs vary may have waited for kernels of that which the model has at
-// another time, and which had the SMs that it seems to hold: the time is the graph's, as long as that has not used more than it
-// takes alone, and no more than a small part of the stream's time. What the command is seen to take is not changed by it.
+// Beside another tenant's graph, a command that is later than costs vary may have waited for kernels of the graph which the
+// model has at another time, and which had the SMs that the command seems to hold. So this time is given to the graph, until
+// the graph has used what it takes alone, and up to a small part of the stream's time. The time that the command is seen to
+// take does not change.
 double Replay::ToGraph(Stream& stream, const Graphs& graphs, double used) {
   if (!VeryLate(stream) || stream.items.front().command.guess || stream.patience_ns <= 0) return 0;
   Stream* const graph = graphs.Beside(stream);
@@ -172,7 +173,7 @@ double Replay::ToGraph(Stream& stream, const Graphs& graphs, double used) {
   return moved;
 }
 
-// What the batch in progress takes alone, by prediction.
+// Predicted time of the batch in progress when alone.
 double Replay::AloneNs(Stream& stream) {
   if (stream.alone_ns.has_value()) return *stream.alone_ns;
   double alone = 0;
@@ -185,9 +186,9 @@ double Replay::AloneNs(Stream& stream) {
   return alone;
 }
 
-// The device may take the heads of two streams in another order than the model. Seen from the markers: a
-// batch ends that the model never let run, because the last command of another stream's batch, which was
-// predicted to be short, is taken to have held the device all the while. The time is the former's.
+// The device may take the heads of two streams in another order than the model. The markers show it: a batch ends
+// that the model never let run, because the last command of another stream's batch, which was predicted to be short,
+// is assumed to have held the device all the while. The time is given to the batch that ended.
 void Replay::TakeOver(Stream& stream) {
   double batch = 0;
   for (const Command& command : stream.done) batch += GroupTime(command);
@@ -205,7 +206,7 @@ void Replay::TakeOver(Stream& stream) {
   for (StreamId id : live_) {
     Stream& other = streams_[id];
     if (&other == &stream || !other.pinned || other.pinned_used_ns <= 0) continue;
-    if (AtMemory(other)) continue;  // it held nothing that this one could have waited for
+    if (AtMemory(other)) continue;  // it held no SMs that this batch could have waited for
     if (pinned == nullptr || other.pinned_used_ns > pinned->pinned_used_ns) pinned = &other;
   }
   if (pinned == nullptr) return;
@@ -226,9 +227,9 @@ void Replay::TakeOver(Stream& stream) {
   stream.group_predicted_ns = batch;
 }
 
-// It ended when the model had hardly let it begin, and not because others had the device: host and device do not agree
-// on when it was launched. It took no longer than since the last marker, of time that nobody else is charged for, and
-// nothing is known beyond that.
+// Charges a batch that ended when the model had hardly let it begin, although others did not have the device: the clocks of host
+// and device disagree on when it was launched. All that is known is that it took no longer than the time since the last marker,
+// and no more than the part of that time that no other stream is charged for.
 void Replay::ChargeUnseen(Stream& stream, double at, Batch& batch) {
   const double most = std::max(0.0, at - stream.marked);
   const double free = std::clamp(unclaimed_ns_ - stream.unclaimed, 0.0, most);

@@ -9,29 +9,31 @@
 namespace gpushare::meter {
 namespace {
 
-// To start from: equal lengths, each kind so many times as long as the others, and lengths at random, so far apart.
+// The starts: equal lengths; each kind in turn kOneLonger times as long as the others; and kRandomStarts of random lengths, whose
+// logarithms have a standard deviation of kApart.
 constexpr std::array<double, 2> kOneLonger = {4, 12};
 constexpr int kRandomStarts = 24;
 constexpr double kApart = 1.2;
-// So many of the starts are bettered, in steps of these factors, then the best of them.
+// The best kBettered starts are improved in steps from kFirstStep down to kMiddleStep, then the best of these down to kLastStep.
 constexpr size_t kBettered = 5;
 constexpr double kFirstStep = 3, kMiddleStep = 1.65, kLastStep = 1.1;
-// Each step is that root of the one before.
+// Each step is this root of the one before.
 constexpr double kNarrower = 1.7;
 constexpr int kMostSweeps = 3;
-// By this part of its error another is to be better than what was found before.
+// Another shape replaces the one that was found before if its error is at most this part of that one's.
 constexpr double kClearly = 0.8;
-// The pace and the footprint are known better than the lengths: parts of a step.
+// Steps of the pace and of the footprint, which are known better than the lengths, as parts of a step.
 constexpr double kPaceStep = 1.0 / 6, kFootprintStep = 1.0 / 3;
 constexpr float kMostPace = 0.35f;
-// Costs that were learnt beside a graph that was taken for another one are mostly too long: by the pace of half of the starts.
+// Costs that were learnt beside a graph of the wrong shape are mostly too long, so half of the random starts begin with this
+// logarithm of the pace.
 constexpr float kUsualPace = -0.18f;
-// Of a graph of which nothing is known.
+// The starts for a graph whose kernels are not known.
 constexpr std::array<uint32_t, 5> kParts = {2, 3, 4, 6, 8};
 constexpr std::array<float, 12> kFootprints = {0.1f, 0.15f, 0.25f, 0.35f, 0.45f, 0.55f,
                                                0.7f, 1,     1.5f,  2,     2.5f,  3};
 
-// Nearly normal, always the same.
+// Nearly normal deviates, always the same sequence.
 class Deviates {
  public:
   double Next() {
@@ -125,7 +127,7 @@ const ShapeSearch::Guess& ShapeSearch::best() const {
   return last.before && guesses_.front().error > kClearly * last.error ? last : guesses_.front();
 }
 
-// The best first; what was found before is the last of them, whatever it is worth.
+// Keeps the best `most` guesses, the best first, and behind them the one that started from the shape found before.
 void ShapeSearch::KeepBest(size_t most) {
   std::stable_sort(guesses_.begin(), guesses_.end(), [](const Guess& a, const Guess& b) {
     return a.before == b.before ? a.error < b.error : b.before;
@@ -154,7 +156,7 @@ void ShapeSearch::Tell(double error) {
     guess.logs = tried_.logs;
     guess.error = error;
     bettered_ = true;
-    down_ = true;  // the other way is worse
+    down_ = true;  // the other direction is worse, so it is not tried
   }
   Step();
 }
@@ -170,7 +172,8 @@ void ShapeSearch::Descend(size_t index, double from, double to) {
   Try();
 }
 
-// All in large steps, but for what was found before; then the best in small ones, and that.
+// Descends from the next guess: first from all but the one found before, in large steps; then from the best of these and the
+// one found before, in small steps.
 void ShapeSearch::DescendNext() {
   const bool small = last_ < std::log(kMiddleStep);
   const size_t next = at_ + 1;
@@ -202,7 +205,7 @@ void ShapeSearch::Try() {
   if (std::fabs(tried_.logs.back()) > kMostPace) Step();
 }
 
-// To what is tried next.
+// Goes on to the next place or step, and tries it.
 void ShapeSearch::Step() {
   const size_t places = guesses_[at_].logs.size();
   if (!down_ && place_ < places) {
@@ -210,7 +213,7 @@ void ShapeSearch::Step() {
     return Try();
   }
   down_ = false;
-  // What was found before stays what it is.
+  // The order of parts that was found before is not changed by swaps.
   const size_t lengths = places - (unknown_ ? 2 : 1);
   const size_t swaps = guesses_[at_].before ? 0 : lengths - 1;
   if (++place_ < places + swaps) return Try();
