@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arbiter's calls, in terms of its books.
+// The arbiter's public calls, in terms of its books.
 #include "sched/arbiter.h"
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 namespace gpushare::sched {
 namespace {
 
-// Amounts come from measurements and predictions; one that is nonsense must not overflow the books.
+// Amounts come from measurements and predictions. An absurd one must not overflow the books.
 Nanos Sane(Nanos amount) { return std::clamp(amount, Nanos(0), Seconds(24 * 3600)); }
 
-// Limits are validated where they enter (CheckLimits in policies.h); a weight that got past it must
-// still not divide by zero here.
+// Limits are validated where they enter (CheckLimits in policies.h). Values that got past that check must
+// still not cause a division by zero here.
 TenantLimits Usable(TenantLimits limits) {
   if (!(limits.weight >= 1e-6)) limits.weight = 1e-6;
   if (!(limits.guarantee >= 0)) limits.guarantee = 0;
@@ -34,8 +34,8 @@ Time State::Observe(Time t) {
     started = true;
     epoch = now = budget_at = horizon = high_horizon = t;
   }
-  // Callers read their clock before they take the lock around the arbiter, so a call may carry a
-  // slightly older time than the one before it.
+  // Callers read the clock before they take the lock around the arbiter, so a call may pass a slightly
+  // older time than the call before it.
   now = std::max(now, t);
   return now;
 }
@@ -55,7 +55,7 @@ TenantId State::NewEntry(const TenantLimits& limits) {
     position_f.resize(n, IndexedHeap::kAbsent);
     position_r.resize(n, IndexedHeap::kAbsent);
     position_capped.resize(n, IndexedHeap::kAbsent);
-    if (n > free_ids.capacity()) {  // grow everything that decisions push to, so that they never do
+    if (n > free_ids.capacity()) {  // reserves room everywhere, so that decisions never allocate
       const size_t room = 2 * n;
       free_ids.reserve(room);
       capped.Reserve(room);
@@ -137,7 +137,7 @@ void Arbiter::Update(TenantId tenant, const TenantLimits& limits, Time now) {
   if (t.capped()) {
     t.bucket.Reshape(next.cap, Ns(next.cap_depth), s.now);
   } else {
-    t.bucket = TokenBucket(next.cap, Ns(next.cap_depth), 0, s.now);  // it has been saving nothing
+    t.bucket = TokenBucket(next.cap, Ns(next.cap_depth), 0, s.now);  // it has saved up nothing
   }
   t.limits = next;
   s.File(tenant);
@@ -267,7 +267,8 @@ Phase Arbiter::Charge(TenantId tenant, Nanos predicted, Time now) {
   s.charged += predicted;
   s.AddOutstanding(t, predicted);
   s.AddCommands(t, 1);
-  s.File(tenant);  // first: back from idle, its credit is clamped before it is charged
+  // Filed first, so that the credit of a tenant back from idle is clamped before it is charged.
+  s.File(tenant);
   s.Tag(tenant, phase, Ns(predicted));
   s.File(tenant);
   const auto began = [&](TenantState& one, bool guarantee) {
@@ -296,8 +297,8 @@ void Arbiter::Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measur
   s.charged += measured - predicted;
   if (t.on_floor) s.band(t).floor_tokens -= correction;
   t.last_act = s.now;
-  // What is charged while it runs on has not ended: were it taken for a settlement, work that never ends
-  // would never be stale.
+  // Work that is charged while it runs on has not ended. If that counted as a settlement, work that never ends
+  // would never become stale.
   if (predicted > Nanos(0) || commands > 0) {
     if (commands > t.commands) s.CloseOpen(t);  // launches that were never reported
     s.AddCommands(t, -commands);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decision: who is let to the device next, with how much, or when to look again.
-// docs/arbiter.md derives each rule; the order of the checks here is the order of its section 4.
+// The decision: which tenant gets the device next and with how much, or when to look again.
+// docs/arbiter.md derives each rule; the checks here are in the order of its section 4.
 #include <algorithm>
 #include <utility>
 
@@ -10,12 +10,12 @@ namespace gpushare::sched {
 namespace {
 
 constexpr int kClampsPerLook = 8;
-// After a wait for what did not end when it should have, nobody is waited for, so many times as long.
+// If what a tenant waited for did not end in time, there is no such wait again for this many times as long.
 constexpr int kNoWaitFor = 25;
 
 Nanos ToNanos(double ns) { return Nanos(static_cast<int64_t>(ns)); }
 
-// `when` plus `wait`, where the wait may be beyond what a Time can hold.
+// `when` plus `wait_ns`; kNever if that is beyond what a Time can hold.
 Time After(Time when, double wait_ns) {
   return wait_ns > 1e18 ? kNever : when + ToNanos(wait_ns) + Nanos(1);
 }
@@ -37,14 +37,14 @@ int State::MinCommands(const TenantState& t) const {
   return Above(t) ? options.high_band_min_commands : options.min_commands;
 }
 
-// Of the high band: whether what others have in flight is to be over before it goes on.
+// Whether this tenant of the high band has to wait until what others have in flight is over.
 bool State::WaitsForOthers(TenantState& one, Time* until) {
   const bool by_parent = one.released == kNever && one.group_id != kNobody;
   TenantState& t = by_parent ? at(one.group_id) : one;
   if (t.released == kNever || now < waits_again || GatedOutstanding(now) <= options.low_window) {
     return false;
   }
-  // What does not end in that time may be made not to: the next ones do not wait for it.
+  // Work that does not end in time may do so on purpose, so later requests do not wait for it.
   const bool foreseen = foreseen_at == now;
   const Time longest =
       t.released +
@@ -60,7 +60,7 @@ bool State::WaitsForOthers(TenantState& one, Time* until) {
   return true;
 }
 
-// ------------------------------------------------------------------------- who is before a candidate
+// ---------------------------------------------------------------- which tenants are before a candidate
 
 double State::LeastRunning(Peers& b) {
   for (int i = 0; i < kClampsPerLook && !b.running_f.empty(); ++i) {
@@ -80,7 +80,7 @@ double State::LeastRunningReserve(Peers& b) {
   return b.running_r.empty() ? kInfinity : b.running_r.top().key;
 }
 
-// Is `t` about to launch, so that it pays to keep the device for it? `until`: when that hope ends.
+// Whether `t` is about to launch, so that it is worth keeping the device for it. `until` is when that hope ends.
 bool State::Covers(const TenantState& t, Time* until) const {
   if (t.is_group) {
     return t.group->running_f.Look(kInfinity,
@@ -106,9 +106,9 @@ bool State::Covers(const TenantState& t, Time* until) const {
 inline TenantId State::PickPeer(Peers& b, double* lag, bool* guarantee) {
   *guarantee = false;
   if (!b.waiting_r.empty()) {
-    // When even the furthest behind of those who wait is further than the horizon, the device, or the parent's share,
-    // cannot give what was guaranteed. The reserve clock then slows for all of them, so that their order and their
-    // proportions stay.
+    // If the waiting tenant that is furthest behind is more than the horizon behind, the device, or the parent's share, cannot
+    // give what was guaranteed. The reserve clock then slows for all of these tenants, so that their order and their proportions
+    // stay.
     const double behind = ReserveClock() - b.reserve_lag - b.waiting_r.top().key;
     if (behind > Ns(options.debt_horizon)) *lag += behind - Ns(options.debt_horizon);
     if (behind >= 0) {
@@ -139,7 +139,7 @@ bool State::PickFrom(BandState& b, TenantId* id, Phase* phase) {
 Time State::Run(std::vector<Grant>& grants, Beside* beside) {
   const double elapsed = Ns(now - budget_at);
   if (elapsed > 0) {
-    if (held) {  // idled although somebody waited
+    if (held) {  // the device may have idled although a tenant waited
       const Time idle_from = std::max(budget_at, horizon);
       if (now > idle_from) idle_budget -= Ns(now - idle_from);
     }
@@ -173,7 +173,7 @@ State::Choice State::Choose(Beside* beside) {
     choice.again = bucket(t).ExceedsAt(CapQuantum(t));
   }
 
-  // The high band is not asked to wait, except by its cap.
+  // The high band does not have to wait, except for its cap.
   if (!high_held && PickFrom(bands[0], &choice.tenant, &choice.phase)) {
     Time until;
     draining = WaitsForOthers(at(choice.tenant), &until);
@@ -224,15 +224,15 @@ State::Choice State::Choose(Beside* beside) {
   return choice;
 }
 
-// Whoever is in turn, if what it asks for may run beside the high band's commands. In the grace behind these nobody knows
-// what comes.
+// Chooses the tenant in turn if its command may run beside the high band's commands. Within the grace behind these it does not
+// ask, since it is unknown what comes next.
 bool State::ChooseBeside(Beside* beside, Choice* choice) {
   if (bands[0].outstanding == Nanos(0)) return false;
   if (!PickFrom(bands[1], &choice->tenant, &choice->phase) &&
       !PickFrom(bands[2], &choice->tenant, &choice->phase)) {
     return false;
   }
-  // Those behind it in the line wait for it here too.
+  // Tenants behind an exclusive request wait for it here too.
   if (at(choice->tenant).exclusive) return false;
   Time again = kNever;
   choice->admit = choice->beside = beside->Admits(choice->tenant, now, &again);
@@ -240,7 +240,7 @@ bool State::ChooseBeside(Beside* beside, Choice* choice) {
   return choice->admit;
 }
 
-// While a higher band runs, one command of a lower one passes whenever the floor has saved up for it.
+// While a higher band runs, one command of a lower band passes whenever the floor has saved up enough for it.
 State::Choice State::ChooseClosed(Time again, Beside* beside) {
   Choice choice;
   choice.again = again;
@@ -248,7 +248,7 @@ State::Choice State::ChooseClosed(Time again, Beside* beside) {
   if (options.low_band_floor <= 0 || gated_outstanding > Nanos(0)) return choice;
   for (size_t b = 1; b < bands.size(); ++b) {
     if (!PickFrom(bands[b], &choice.tenant, &choice.phase)) continue;
-    if (at(choice.tenant).exclusive) continue;  // the device is not its own now
+    if (at(choice.tenant).exclusive) continue;  // it cannot have the device to itself now
     if (bands[b].floor_tokens > 0) {
       choice.admit = choice.on_floor = true;
       return choice;
@@ -259,7 +259,7 @@ State::Choice State::ChooseClosed(Time again, Beside* beside) {
   return choice;
 }
 
-// How far it is ahead of those of its peers who run, in normalised virtual time.
+// How far the tenant is ahead of its running peers, in normalised virtual time.
 inline State::Ahead State::AheadOf(const TenantState& t, bool guarantee) {
   Peers& b = *t.peers;
   Ahead ahead;
@@ -276,7 +276,7 @@ inline State::Ahead State::AheadOf(const TenantState& t, bool guarantee) {
   return ahead;
 }
 
-// Is it the candidate's turn?
+// Decides whether the candidate is in turn, and whether it is admitted.
 State::Choice State::Judge(TenantId id, Phase phase, Time again) {
   Choice choice;
   choice.tenant = id;
@@ -292,7 +292,7 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
     }
   }
 
-  // Of a member of a family: its group, and then itself within.
+  // A member of a family is judged twice: its group among others, and itself within the group.
   const bool is_member = t.group_id != kNobody;
   const TenantState& outer = is_member ? at(t.group_id) : t;
   Ahead ahead = AheadOf(outer, is_member ? OfParentsGuarantee(phase) : OfGuarantee(phase));
@@ -315,27 +315,27 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
       choice.admit = true;
       return choice;
     }
-    held = awaited_at != now;  // that is not idled away
+    held = awaited_at != now;  // a wait asked for by Await() does not count as idling on purpose
     choice.again = std::min(choice.again, Drops(window));
     return choice;
   }
   if (t.stalled() &&
-      !t.held_up) {  // those before it asked and did not get on either: nothing of theirs is lent
+      !t.held_up) {  // the tenants before it are not served either, so it takes nothing of theirs
     choice.admit = true;
     return choice;
   }
 
-  // Out of turn: only to keep the device from running dry, and only when nobody before it is about to
-  // launch, or when enough has been idled away on such hopes.
+  // Out of turn, it is admitted only to keep the device from running dry, and only if no tenant before it is about to
+  // launch or the idle budget for such hopes is used up.
   const bool idle = out == Nanos(0);
   const bool nearly_idle =
       out <= options.low_window || (gated_commands < min_commands - 1 && out < window);
   Time covered_until = kNever;
   bool covered = false;
-  // A command out of turn may be waited for with what its own run will give back to the budget: letting in
-  // one of 100 ms for the sake of a moment's idleness costs the others 100 ms.
-  // Where the cap of its parent is what bounds them, and nobody else waits, to wait for a sibling idles nothing away: what
-  // is not used now their bucket keeps.
+  // Before a command out of turn is let in, the wait may also use what the command's own run will give back to the budget:
+  // letting in a command of 100 ms to avoid a moment's idleness costs the others 100 ms.
+  // If the cap of the parent is what bounds the family, and nobody else waits, waiting for a sibling costs nothing of the budget,
+  // since the parent's bucket keeps what is not used now.
   const bool among_themselves = is_member && outer_in_turn && outer.capped() &&
                                 bands[1].waiting_f.size() + bands[2].waiting_f.size() == 1;
   const double budget =
@@ -366,12 +366,12 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
   return choice;
 }
 
-// What it is to those among whom it has its turn that it is served.
+// Updates the peers of a tenant that is served, and its own tag.
 inline void State::Serve(TenantId id, bool guarantee, bool lent, bool alone) {
   TenantState& t = at(id);
   Peers& b = *t.peers;
   if (lent) {
-    // What those before it did not ask for is gone.
+    // The tenants before it did not ask, and lose what they did not ask for.
     if (guarantee) {
       b.lent_r = std::max(b.lent_r, t.r);
     } else {
@@ -379,7 +379,7 @@ inline void State::Serve(TenantId id, bool guarantee, bool lent, bool alone) {
       b.lent_r = std::max(b.lent_r, ReserveClock(t));
     }
   }
-  if (alone && t.guaranteed()) {  // nobody is in its way, so nothing is owed to it
+  if (alone && t.guaranteed()) {  // no tenant is in its way, so nothing is owed to it
     t.r = std::max(t.r, ReserveClock(t) - Ns(t.limits.burst) / t.limits.guarantee);
   }
   if (!guarantee) b.virtual_time = std::max(b.virtual_time, t.f);
@@ -418,9 +418,9 @@ Grant State::Admit(const Choice& choice) {
     Serve(t.group_id, OfParentsGuarantee(choice.phase), choice.lent, alone);
     at(t.group_id).released = kNever;
   }
-  // Of a tenant that has it already the longer hold stands.
+  // If the tenant has the device already, its hold stays.
   if (t.exclusive && std::exchange(exclusive, id) != id) exclusive_until = Time{};
-  // Whoever holds the device goes on with it, whichever band is at work beside it.
+  // The tenant that holds the device keeps its grants, whichever band is at work beside it.
   const bool holds = exclusive == id && now < exclusive_until;
   const bool stands = t.exclusive || holds || choice.on_floor || choice.beside;
   if (choice.on_floor) b.floor_tokens -= Ns(amount);

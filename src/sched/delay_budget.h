@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// By how much others may delay a tenant of the high band: a part of the device time that it uses.
+// By how much other tenants may delay a tenant of the high band, as a part of the device time that it uses.
 //
 //   DelayBudget budget(0.02);
-//   if (delay <= budget.Left(now)) budget.Reserve(delay, until, now);  // a command of another's beside it, as is foreseen
-//   budget.Ran(used, late);                                       // a batch of its own, as was measured
+//   if (delay <= budget.Left(now)) budget.Reserve(delay, until, now);  // the predicted delay by a command beside it
+//   budget.Ran(used, late);                                       // the measured delay of one of its own batches
 //
-// What is foreseen is kept aside until it can have been seen; what counts in the end is by how much the tenant's own work
-// was late. So whoever is let in by a prediction that does not hold is let in no more once the budget is used up, and debt is
-// not forgiven: of all that the tenant has used others have had no more than this part, what is saved up at most (the part
-// of kSavedOver), and what those in flight did when it ran out.
+// A predicted delay is reserved until it can be measured. What counts in the end is by how much the tenant's own work was
+// late. So if predictions do not hold, commands are let in no more once the budget is used up, and debt is not forgiven. The
+// total delay is at most this part of what the tenant has used, plus what can be saved up (the part of kSavedOver), plus what
+// the commands in flight caused when the budget ran out.
 #ifndef GPUSHARE_SCHED_DELAY_BUDGET_H_
 #define GPUSHARE_SCHED_DELAY_BUDGET_H_
 
@@ -22,19 +22,19 @@ namespace gpushare::sched {
 
 class DelayBudget {
  public:
-  // Saved up is the part of so much device time at most.
+  // At most the part of this much device time is saved up.
   static constexpr Nanos kSavedOver = Millis(50);
 
   explicit DelayBudget(double part = 0) : part_(part) {}
 
   double part() const { return part_; }
-  // What was saved up stays, as far as there is room for it.
+  // Savings are kept, up to the new limit.
   void SetPart(double part) {
     part_ = part;
     level_ = std::min(level_, Depth());
   }
 
-  // The most by which one command more may delay it now; below zero: debt.
+  // By how much one more command may delay the tenant now at most; negative: debt.
   Nanos Left(Time now) const {
     double left = level_;
     for (const Reserved& r : reserved_) {
@@ -42,12 +42,12 @@ class DelayBudget {
     }
     return Nanos(static_cast<int64_t>(left));
   }
-  // How full it is, from 0 to 1: with much in hand others are let in for less.
+  // How full the budget is, from 0 to 1. The fuller it is, the more delay for its length a command may cost.
   double Fill(Time now) const {
     return Depth() > 0 ? std::clamp(static_cast<double>(Left(now).count()) / Depth(), 0.0, 1.0) : 0;
   }
-  // `delay` is to be seen by `until`. Of more than there is room for, the one that is seen last is kept aside together with
-  // the next: as much, for as long or longer.
+  // Reserves `delay` until `until`, when it will have been measured. If all places are in use, it is added to the reservation
+  // that ends last, which then ends no earlier than `until`.
   void Reserve(Nanos delay, Time until, Time now) {
     if (delay <= Nanos(0)) return;
     Reserved* last = &reserved_.front();
@@ -61,9 +61,9 @@ class DelayBudget {
     last->delay += static_cast<double>(delay.count());
     last->until = std::max(last->until, until);
   }
-  // Work of its own has used so much of the device, and was later by so much than predicted while a command that was let
-  // in was beside it (negative: earlier). Predictions are off to both sides: what was earlier pays for what was late, but
-  // is not saved up.
+  // The tenant's own work has used `used` of the device, and was `late` later than predicted while a command that was let in
+  // ran beside it (negative: earlier). Predictions are wrong in both directions, so earlier work makes up for late work, but is
+  // not saved up.
   void Ran(Nanos used, Nanos late) {
     level_ =
         std::min(level_ + part_ * static_cast<double>(std::max(used, Nanos(0)).count()), Depth());
@@ -82,7 +82,7 @@ class DelayBudget {
 
   double part_;
   double level_ = 0;
-  double late_ = 0;  // of what was late, what nothing earlier has paid for
+  double late_ = 0;  // lateness that earlier work has not made up for
   std::array<Reserved, 16> reserved_{};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Budgets inside budgets: who belongs to whom, and how the tenants of a family are one tenant to all others.
+// Budgets inside budgets: which tenants belong to which family, and how a family is one tenant to all others.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -12,7 +12,7 @@ using State = Arbiter::State;
 
 namespace {
 
-// Of those of a family that are in `band`, together. What is guaranteed is so in the parent's own band.
+// The limits of a family's group in `band`. The guarantee holds only in the parent's own band.
 TenantLimits OfGroup(const TenantLimits& parent, Band band) {
   TenantLimits limits = parent;
   if (band != parent.band) limits.guarantee = 0;
@@ -30,7 +30,8 @@ TenantLimits AsMember(const TenantLimits& limits) {
   return member;
 }
 
-// Its entry takes over what it is among others: its tags, its cap, and what it has in flight.
+// Makes a family of a tenant that gets its first child. The group's entry takes over the tenant's tags, its cap's bucket, and
+// what it has in flight.
 Family* State::MakeFamily(TenantId parent) {
   families.push_back(std::make_unique<Family>());
   Family* const family = families.back().get();
@@ -71,7 +72,7 @@ void State::Enter(TenantId id, Family& family) {
     ++band(entry).registered;
   }
   Group& group = *at(group_id).group;
-  if (++group.members > group.room) {  // so that decisions take no memory
+  if (++group.members > group.room) {  // reserves room, so that decisions need no memory
     group.room = 2 * group.members;
     group.Reserve(group.room);
   }
@@ -87,7 +88,7 @@ void State::Leave(TenantId id) {
     FileGroup(group_id);
     return;
   }
-  FileGroup(group_id);  // nobody of it is active
+  FileGroup(group_id);  // it has no members any more, so this makes it inactive
   --band(entry).registered;
   entry.group->family->groups[static_cast<size_t>(entry.limits.band)] = kNobody;
   entry = TenantState();

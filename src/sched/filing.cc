@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is where: idle, held back by a cap, waiting, running, or running with nothing outstanding for a while yet.
+// Where each tenant is filed: inactive, held by its cap, waiting, running, or running with nothing outstanding within its grace.
 #include <algorithm>
 
 #include "sched/state.h"
@@ -117,7 +117,7 @@ void State::FileGroup(TenantId id) {
   }
 }
 
-// What one of it uses of the cap is used for all of its bands.
+// Members in all bands use the same cap, so the groups of all bands are filed anew.
 void State::FileFamily(const TenantState& t) {
   const Family& family = *FamilyOf(t);
   if (family.limits.cap >= 1) {
@@ -129,8 +129,8 @@ void State::FileFamily(const TenantState& t) {
   }
 }
 
-// A cap that is used up lets go when it is worth a grant again, not a single command: each return from
-// idle costs two markers and a wake-up.
+// A cap that was used up lets go when it is worth a grant again, not only a single command, because each
+// return from idle costs two markers and a wake-up.
 double State::CapQuantum(const TenantState& t) const {
   return std::min(Ns(options.lone_grant), bucket(t).depth() / 2);
 }
@@ -157,8 +157,8 @@ void State::LeaveGraceList(TenantId id) {
   (t.grace_next == kNobody ? grace_tail : at(t.grace_next).grace_prev) = t.grace_prev;
 }
 
-// Keeps the list in the order of last_act: a tenant joins at the tail, with a last_act of now or, when
-// only its books changed, where it already is.
+// Keeps the list in the order of last_act. A tenant joins at the tail with a last_act of now. If only its
+// books changed, it stays where it is.
 void State::JoinGraceList(TenantId id) {
   TenantState& t = at(id);
   if (t.in_grace_list) {
@@ -191,7 +191,7 @@ void State::ReleaseCapped() {
     } else {
       File(id);
     }
-    // The bucket's own arithmetic decides; a rounding error must not spin here.
+    // The bucket's own arithmetic decides. A rounding error must not cause an endless loop here.
     if (at(id).place == Place::kCapped) break;
   }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A heap of (key, tenant), least key first, from which any tenant can be taken out or re-keyed in
-// O(log n). Ties go to the smaller id, so that the same calls give the same decisions.
+// A heap of (key, tenant), least key first, in which any tenant can be removed or re-keyed in O(log n).
+// Ties go to the smaller id, so that the same calls give the same decisions.
 //
-// Where a tenant sits in a heap is kept in a table that several heaps may share when a tenant is in at
-// most one of them at a time. Reserve() makes every later call free of allocation.
+// The position of a tenant is kept in a table. Several heaps may share the table if a tenant is in at most
+// one of them at a time. After Reserve() no call allocates.
 #ifndef GPUSHARE_SCHED_INDEXED_HEAP_H_
 #define GPUSHARE_SCHED_INDEXED_HEAP_H_
 
@@ -52,7 +52,7 @@ class IndexedHeap {
     Restore(at);
   }
 
-  // The least key of anyone but `id`; false when there is nobody else.
+  // The least key of any tenant but `id`; false if there is no other tenant.
   bool LeastExcept(uint32_t id, double* key) const {
     if (entries_.empty()) return false;
     if (entries_[0].id != id) {
@@ -67,8 +67,8 @@ class IndexedHeap {
     return true;
   }
 
-  // Calls visit(id) for entries with a key below `limit`, roughly least first, at most kLook of them,
-  // until it returns true. True when it did.
+  // Calls visit(id) for entries with a key below `limit`, roughly least first and at most kLook of them,
+  // until it returns true. Returns whether it did.
   static constexpr size_t kLook = 16;
   template <typename Visit>
   bool Look(double limit, Visit&& visit) const {
@@ -86,7 +86,7 @@ class IndexedHeap {
     return false;
   }
 
-  // For CheckInvariants: heap order holds and the table points back.
+  // For CheckInvariants: whether the heap order holds and the table points back.
   bool Sound() const {
     for (size_t i = 0; i < entries_.size(); ++i) {
       if ((*positions_)[entries_[i].id] != i) return false;

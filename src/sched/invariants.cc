@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every invariant of the books. O(tenants): for tests and debug builds.
+// Checks of every invariant of the books. They cost O(tenants) and are meant for tests and debug builds.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

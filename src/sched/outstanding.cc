@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in flight: of whom, how much of it the clock says is over by now, and what may never end.
+// What is in flight: how much of each tenant, how much of it is over by the clock, and what may never end.
 #include <algorithm>
 
 #include "sched/state.h"
@@ -12,7 +12,7 @@ void State::AddOutstanding(TenantState& t, Nanos amount) {
   t.outstanding += amount;
   band(t).outstanding += amount;
   if (t.group_id != kNobody) at(t.group_id).outstanding += amount;
-  if (t.stalled()) {  // it stands behind work that does not end
+  if (t.stalled()) {  // the new work is behind work that does not end
     t.stale += amount;
     t.room -= amount;
     return;
@@ -40,7 +40,7 @@ void State::DropOutstanding(TenantState& t, Nanos amount, bool unused) {
   if (gated(t)) gated_outstanding -= amount;
   const Nanos total = gated(t) ? gated_outstanding : band(t).outstanding;
   if (unused && until > now) until = std::max(now, until - amount);
-  // A stream is in order: what is left of t begins after what was just seen to end.
+  // A stream is in order, so what is left of t begins after the work that was just seen to end.
   until = std::min(until, now + total);
   if (!unused) until = std::max(until, now + t.outstanding - t.stale);
   if (t.outstanding == Nanos(0)) {
@@ -50,9 +50,9 @@ void State::DropOutstanding(TenantState& t, Nanos amount, bool unused) {
   }
 }
 
-// What is in flight is so long overdue that it may never end. It is counted no longer: else each command that
-// passes it would be the start of another such wait. Until something of theirs ends, its tenants may add to it
-// a window at a time, each as long after the last: else they would queue without end.
+// Finds work in flight that is so long overdue that it may never end. It is not counted any more; otherwise each
+// command that passes it would be the start of another such wait. Until something of theirs is settled, its tenants may
+// add at most one window of work each `stale`, so that they do not queue without end.
 void State::FindStale() {
   const bool overdue = gated_outstanding > Nanos(0) && now >= horizon + options.stale;
   if (!overdue && now < stalled_until) return;
@@ -87,18 +87,19 @@ void State::CloseOpen(TenantState& t) {
 Nanos State::GatedOutstanding(Time when) const {
   if (gated_outstanding == Nanos(0)) return Nanos(0);
   const Nanos by_clock = std::max(Nanos(0), std::min(gated_outstanding, horizon - when));
-  // The clock only fills the gap until settlements arrive. Where they stay out, the predictions were
-  // too low, and believing the clock would queue without end.
+  // The clock only fills the gap until settlements arrive. If none arrive, the predictions were too low, and
+  // believing the clock would queue work without end.
   if (when >= horizon + options.stale) return Nanos(0);
   if (awaited_at == now) return std::max(gated_outstanding, options.window);
   if (foreseen_at == now) return by_clock;
-  // While others have the device the clock runs on, and who goes first waits for all that was begun by it: behind one command
-  // another may stand, by the clock.
+  // If the high band is another process's (SetBelow), the clock runs on while that process has the device, and that process
+  // waits for everything begun by the clock. So with more than one command in flight, at most one window is taken to be done
+  // before it is settled. Behind a single command, another one may be begun by the clock.
   const Nanos ahead = below && gated_commands > 1 ? options.high_band_window : 2 * options.window;
   return std::max(by_clock, gated_outstanding - ahead);
 }
 
-// When GatedOutstanding will be below `level`, if nothing is settled before.
+// When GatedOutstanding() will be below `level`, if nothing is settled before.
 Time State::Drops(Nanos level) const {
   const Time by_clock = horizon - level + Nanos(1);
   return by_clock > now ? by_clock : horizon + options.stale;
@@ -108,8 +109,8 @@ bool State::HighBusy(Time* until, Time when) const {
   const BandState& high = bands[0];
   *until = when;
   if (high.registered == 0 || !high_seen || high_held) return false;
-  // A pause of one that its cap holds is no pause: it begins nothing until that lets it go. Of another, which is not, the
-  // last sign of life may be.
+  // A tenant that its cap holds begins nothing until the cap lets it go, so its last command has no grace. This applies only if
+  // all tenants of the band are held, since the last sign of life may be that of another one.
   const bool held_by_cap = high.active > 0 && high.active == high.registered &&
                            high.waiting_f.empty() && high.running_f.empty();
   if (held_by_cap && high.outstanding == Nanos(0)) return false;
@@ -121,14 +122,15 @@ bool State::HighBusy(Time* until, Time when) const {
   return when < end;
 }
 
-// Until nothing of it is in flight any more and whoever sleeps and is woken launches after its grace.
+// Whether the high band closes the others: until nothing of it is in flight, and a sleeping thread that is woken would launch
+// after the grace.
 bool State::ClosedByHigh(Time* until, Time when) const {
   if (!HighBusy(until, when)) return false;
   if (bands[0].outstanding == Nanos(0)) *until -= wake_latency;
   return when < *until;
 }
 
-// Nothing at all is in flight; or what is has been overdue for so long that it may never end.
+// Whether nothing is in flight, or what is in flight is overdue for so long that it may never end.
 bool State::Drained(Time* stale_at) const {
   const bool high = bands[0].outstanding > Nanos(0);
   if (gated_outstanding == Nanos(0) && !high) return true;

@@ -17,19 +17,19 @@
 
 namespace gpushare::sched {
 
-// What the operator asked for; 0 is "not given".
+// What the operator asked for; 0 means "not given".
 struct PolicyRequest {
   double share = 0;   // [0, 1] of the device, promised
   double limit = 0;   // [0, 1] of the device, never exceeded; not below `share`
   double weight = 0;  // relative to other tenants
-  int tenants = 0;    // where a share is wanted and not given, it is 1 / tenants
+  int tenants = 0;    // a required share that is not given is 1 / tenants
 };
 
 enum class PolicyKind : uint8_t {
   kBestEffort,  // what is left over: low band, no guarantee, no cap
   kFixed,       // guarantee = cap = share
   kBurst,       // guarantee = share, cap = limit or the whole device
-  kEqual,       // weight 1: an equal part for each who has work
+  kEqual,       // weight 1: an equal part for each tenant that has work
   kWeighted,    // weight as given
 };
 
@@ -40,15 +40,15 @@ struct Policy {
   PolicyKind kind;
 };
 
-// All of them, by system.
+// All policies, ordered by the system that they come from.
 std::span<const Policy> Policies();
 
-// By name: case does not matter, and '_', '/' and ' ' stand for '-'. InvalidArgument lists the names.
+// Finds a policy by name. Case does not matter, and '_', '/' and ' ' stand for '-'. InvalidArgument lists the names.
 absl::StatusOr<const Policy*> FindPolicy(std::string_view name);
 
-// What an operator can say beside a policy's name.
+// What an operator can give beside a policy's name.
 enum class PolicyKey : uint8_t { kShare, kWeight, kLimit };
-// Why a policy of `kind` cannot be given `key`: it would contradict what the policy means. Null when it can.
+// Why `key` cannot be given with a policy of `kind`, because it would contradict what the policy means. Null if it can.
 const char* Contradicts(PolicyKind kind, PolicyKey key);
 
 // The preset of policy `name` for `request`. InvalidArgument says which field the policy wants, what

@@ -6,8 +6,8 @@
 //   if (bucket.level() > 0) bucket.Take(cost_ns);          // may go below zero: debt
 //   else wake_at = bucket.PositiveAt();
 //
-// Levels are nanoseconds of device time. Whoever holds a token, however small, may start one command
-// of any length; the debt that this leaves delays the next.
+// Levels are nanoseconds of device time. A tenant whose level is above 0, however little, may start one
+// command of any length. The debt that this leaves delays the next command.
 #ifndef GPUSHARE_SCHED_TOKEN_BUCKET_H_
 #define GPUSHARE_SCHED_TOKEN_BUCKET_H_
 
@@ -40,12 +40,12 @@ class TokenBucket {
     if (level_ <= depth_) room_ = 0;
   }
 
-  // What comes until then is kept although it is more than the depth: its owner would take it, and is made to wait.
+  // Keeps tokens that come until `until` even beyond the depth, because the owner would take them but is made to wait.
   void KeepUntil(Time until) {
     if (until > at_) room_ = std::max(room_, Filled(until) - depth_);
   }
 
-  // It waits no more, or has taken nothing of it since: what is there beyond the depth is not kept, as of anybody else.
+  // The owner waits no more, or has not taken the tokens. Drops what is beyond the depth.
   void KeepNoMore(Time now) {
     if (room_ <= 0) return;
     Advance(now);
@@ -62,15 +62,15 @@ class TokenBucket {
     level_ = std::min(level_, depth_);
   }
 
-  // The first instant at which level() > 0; kNever when it never is.
+  // The first instant at which level() > 0; kNever if there is none.
   Time PositiveAt() const { return ExceedsAt(0); }
 
-  // The first instant at which level() > `level`; kNever when it never is.
+  // The first instant at which level() > `level`; kNever if there is none.
   Time ExceedsAt(double level) const {
     if (level_ > level) return at_;
     if (rate_ <= 0 || depth_ <= level) return kNever;
     const double wait = std::floor((level - level_) / rate_) + 1;
-    // Beyond a century the sum could overflow; nobody waits for that.
+    // Beyond a century the sum could overflow, so such a wait counts as endless.
     return wait > 3e18 ? kNever : at_ + Nanos(static_cast<int64_t>(wait));
   }
 
@@ -81,7 +81,7 @@ class TokenBucket {
 
   double rate_ = 0;
   double depth_ = 0;
-  double room_ = 0;  // beyond the depth, until it holds less than that again
+  double room_ = 0;  // room beyond the depth, until the level is within the depth again
   double level_ = 0;
   Time at_{};
 };

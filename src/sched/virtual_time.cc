@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tags by which tenants are ordered: what each has been charged by its weight (F) and by its guarantee (R), and where
-// those of a tenant that comes back are set.
+// The tags by which tenants are ordered: what each has been charged by its weight (F) and by its guarantee (R), and how the tags
+// of a tenant that comes back are set.
 #include <algorithm>
 
 #include "sched/state.h"
@@ -8,7 +8,7 @@
 namespace gpushare::sched {
 namespace {
 
-// Moves a tag by `step`, within `most` forwards and `least` backwards. What is cut off forwards was
+// Moves a tag by `step`, forwards up to `most` and backwards down to `least`. What is cut off forwards was
 // never charged, so a later correction of the same work takes that back first.
 void MoveTag(double step, double least, double most, double* tag, double* forgiven) {
   if (step >= 0) {
@@ -42,7 +42,7 @@ double State::LeastOtherReserve(TenantId id) const {
   return least;
 }
 
-// Credit that a tenant saved up while it did not contend is worth `burst` of device time at most.
+// Credit that a tenant saved up while it did not contend is worth at most `burst` of device time.
 void State::Wakes(TenantId id, Place was) {
   TenantState& t = at(id);
   t.f = std::max(t.f, LeastOther(id) - Ns(t.limits.burst) / t.limits.weight);
@@ -66,7 +66,7 @@ void State::EndIdle(TenantId id) {
   if (t.r < least) t.r = std::min(t.r + idle, least);
 }
 
-// Device time that was offered in turn and not asked for does not come back, beyond `burst`.
+// Device time that was offered in turn and not asked for is lost, beyond `burst`.
 bool State::ClampToLent(TenantState& t) {
   const Peers& b = *t.peers;
   const double f = t.f, r = t.r;
@@ -75,8 +75,8 @@ bool State::ClampToLent(TenantState& t) {
   return t.f != f || t.r != r;
 }
 
-// A debt, and a credit, is worth `debt_horizon` of virtual time at most: whoever ran a mispredicted
-// giant is not starved for it, nor does it starve others when its charge is corrected.
+// A debt or a credit is worth at most `debt_horizon` of virtual time. So a tenant that ran a very long mispredicted
+// command is not starved for it, nor does it starve others when its charge is corrected.
 inline void State::TagAlone(TenantId id, bool guarantee, double ns) {
   TenantState& t = at(id);
   const double horizon_ns = Ns(options.debt_horizon);
