@@ -62,7 +62,8 @@ Engine::Impl::CopyLook Engine::Impl::LookAtCopy(CopyAsked& copy, Time now) {
     LeaveCopyLines(copy);
     return {.suspended = true};
   }
-  // Who waits for a limit of its own is in nobody's way, and a family that does in none other's.
+  // A tenant that waits for its own limit leaves the lines, so that it blocks no other. A family that waits for its limit leaves
+  // the line of the engine.
   limit.Advance(now);
   if ((!tenant.shares() || tenant.parent != nullptr) && !limit.open()) {
     LeaveCopyLines(copy);

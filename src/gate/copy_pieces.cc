@@ -25,8 +25,8 @@ constexpr Nanos kLookEvery = Micros(20);
 // waited for this many times as long.
 constexpr int kPatience = 10;
 
-// How many times the weight of `other` that of `own` is. Siblings divide what their parent has by weights of their own, and
-// towards everybody else each has its parent's; as one of them a parent has the weight 1.
+// The weight of `own` divided by that of `other`. Within a family the weights of its members count, where the parent counts as a
+// member of weight 1. To tenants outside the family, each member has the parent's weight.
 double WeightBeside(const TenantState& own, const TenantState& other) {
   const auto family = [](const TenantState& tenant) {
     return tenant.parent != nullptr ? tenant.parent : &tenant;
@@ -39,7 +39,8 @@ double WeightBeside(const TenantState& own, const TenantState& other) {
   return weight(own) / weight(other);
 }
 
-// That a thread waits for room: what has unwound it no longer does, and nobody who removes the tenant waits for it.
+// Counts a thread that waits for room. If the thread is unwound, the count is corrected, so that the removal of the tenant does
+// not wait for it.
 class CopyWait {
  public:
   explicit CopyWait(TenantState& tenant) : tenant_(tenant) {}

@@ -98,7 +98,8 @@ const meter::GraphShape* Engine::Impl::GraphLaunched(TenantState& tenant, uint32
   if (known == nullptr) return nullptr;
   ++known->launches;
   if (known->parts.empty()) return nullptr;
-  // What has a cap is charged what it takes alone: it is not to pass it by being another one beside others.
+  // A tenant with a cap is charged what its graph takes alone, so that it cannot exceed the cap with a graph that behaves
+  // differently beside others.
   if (known->studied) return tenant.capped() ? nullptr : &known->parts;
   const uint32_t parts = costs.parts(entry);
   const bool fits = known->parts.size() == parts &&

@@ -168,9 +168,9 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
         cost += batch.commands[i].cost_ns;
       }
       if (cost <= 0) continue;  // the driver refused it
-      // What it takes shows only while it has the device to itself.
+      // The cost of an opaque command shows only while it has the device to itself.
       if (command.opaque) continue;
-      // Of which of its equal parts others took the time of a graph that ran beside them the replay cannot tell.
+      // For a graph that ran beside others, the replay cannot tell which of its equal parts lost time to them.
       if (command.parts > 1 && !batch.alone && cost >= kLongGraphNs) continue;
       const double share = static_cast<double>(cost) / std::max(batch.predicted_ns, 1.0);
       changed |= tenant.costs->Learn(command.entry, cost, static_cast<float>(batch.ratio),

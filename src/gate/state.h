@@ -253,9 +253,9 @@ struct TenantState {
   double leaves = 0;
   GateStats stats;
 
-  // Whether it is of a family.
+  // Whether the tenant has a parent or children.
   bool shares() const { return parent != nullptr || children > 0; }
-  // Its own cap, or its parent's.
+  // Whether the tenant or its parent has a cap.
   bool capped() const {
     return options.limits.cap < 1 || (parent != nullptr && parent->options.limits.cap < 1);
   }
