@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this is a forked child of the process that made the mark: a page that such a child finds empty, however it
-// was forked.
+// Tells whether this process is a forked child of the one that made the mark. The mark is a page that the kernel clears in
+// a child, however it was forked.
 //
 // Threading: thread-safe.
 #ifndef GPUSHARE_CLIENT_FORK_MARK_H_

@@ -11,7 +11,7 @@
 namespace gpushare::client {
 namespace {
 
-// The pages stay mapped for good. Takes no memory: there may be none in a child.
+// Keeps the pages mapped forever. Must not allocate memory, since that may not work in a forked child.
 void Keep(std::shared_ptr<const Pages> pages) {
   using Owner = std::shared_ptr<const Pages>;
   alignas(Owner) std::byte never_destroyed[sizeof(Owner)];
@@ -37,7 +37,7 @@ GpuSession::GpuSession(base::Clock& clock, std::shared_ptr<const ForkMark> fork_
 
 GpuSession::~GpuSession() {
   if (!fork_mark_->InChild()) return;
-  // Where the pages were in its parent, a child may have something else.
+  // In a child the pages' addresses may hold another mapping, so they must not be unmapped.
   Keep(std::move(pages_));
   Keep(std::move(looked_at_));
 }
@@ -100,7 +100,8 @@ gate::Supply::Answer GpuSession::Tell(const Report& of_engine, Time now) {
     usage.time_in_flight_ns.store(told.in_flight.count(), std::memory_order_release);
     usage.time_wanted_ns.store(told.wanted.count());
     usage.time_returned_ns.store(told.returned.count(), std::memory_order_release);
-    // The broker may have struck it off before it saw what is wanted now; then it sees that, or this is seen here.
+    // The broker may have taken this process out of the line before it saw the new wish. Either the broker still sees the wish,
+    // or the cleared flag is seen here.
     told.ring |= told.relies_on_line && (at->limits->flags.load() & ipc::LimitsPage::kInLine) == 0;
     if (told.ring) Calls(now);
   }
@@ -117,7 +118,7 @@ void GpuSession::Leave() {
   clock_.Wake(in_use_, kEverybody);
 }
 
-// What is idle so long is given back.
+// Tells the share that the engine has been idle for kIdle, so that it gives its time back.
 void GpuSession::EngineEnds() {
   const Time now = clock_.Now();
   Report last;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process has of one GPU through the broker: its engine's device time, and where its account's memory comes from.
+// A process's share of one GPU through the broker: device time for its engine, and memory for its account.
 //
-// All of it goes over the two pages of ipc/page.h. Nothing that stands on the limits page is believed to make sense: the
+// Everything passes through the two pages of ipc/page.h. The content of the limits page is not trusted to make sense: the
 // worst that a broker can do is to grant nothing.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(auto gpu, session->OpenGpu(uuid, memory, sm_count));
@@ -9,13 +9,13 @@
 //   gpu->SetOnTime([engine] { engine->Supplied(); });
 //   account->SetSource(gpu);
 //   options.copy_supply = gpu;
-//   gpu->SetHolder(&holder);                               // of that account, or of several
+//   gpu->SetHolder(&holder);                               // holds that account, or several
 //
-// Locks: lock_ is for what is read from the pages and written to them, and nothing is called with it; limiting_ for
-// changes of the holder's limit; asking_ for the one conversation about memory, which waits for the broker. They are
-// taken in the order asking_, limiting_, lock_.
+// Locks: lock_ guards what is read from the pages and written to them; no function of others is called with it. limiting_
+// guards changes of the holder's limit. asking_ guards the one conversation about memory, which waits for the broker. They
+// are taken in the order asking_, limiting_, lock_.
 //
-// In a forked child every call answers no.
+// In a forked child every call refuses.
 //
 // Threading: thread-safe.
 #ifndef GPUSHARE_CLIENT_GPU_SESSION_H_
@@ -44,7 +44,7 @@
 
 namespace gpushare::client {
 
-// What one session with the broker has of a GPU. Another session's are others.
+// The pages and the doorbell of one session with the broker on a GPU. Each session has its own.
 struct Pages {
   ipc::Mapped<const ipc::LimitsPage> limits;
   ipc::Mapped<ipc::UsagePage> usage;
@@ -53,29 +53,30 @@ struct Pages {
 
 class GpuSession final : public gate::Supply, public gate::CopySupply, public quota::Source {
  public:
-  // How long an answer about memory may take.
+  // The longest wait for an answer about memory.
   static constexpr Nanos kLongestAnswer = Millis(500);
-  // And while the driver takes back what processes of the tenant had that have ended: the broker bounds it.
+  // The same while the driver frees memory of the tenant's ended processes; the broker bounds that too.
   static constexpr Nanos kLongestReclaim = Seconds(15);
-  // How often the usage page is brought up to date while something changes.
+  // How often the usage page is updated while figures change.
   static constexpr Nanos kPublishEvery = Millis(20);
 
-  // `device_memory`: of the GPU, as promised. `goes_on`: at its guarantee, while a broker that is there is silent.
+  // `device_memory` is the GPU's memory that can be promised. `goes_on`: while a connected broker is silent, the process
+  // goes on at its guarantee.
   GpuSession(base::Clock& clock, std::shared_ptr<const ForkMark> fork_mark, uint64_t device_memory,
              std::shared_ptr<const Pages> pages, std::string spec, bool goes_on);
   ~GpuSession() override;
   GpuSession(const GpuSession&) = delete;
   GpuSession& operator=(const GpuSession&) = delete;
 
-  // The share that was in force when it was opened.
+  // The spec of the share when it was opened.
   const std::string& spec() const { return spec_; }
 
   Answer Tell(const Report& report, Time now) override;
-  // One user of it at a time: the next waits until the last has left.
+  // The session has one user at a time. Enter() waits until the last user has left.
   void Enter();
   void Leave();
 
-  // The engine that told is gone, and what it had not used is given back. Another may come, and count from 0.
+  // The engine is gone, and its unused time is given back. Another engine may come, and count from 0.
   void EngineEnds();
 
   bool LimitsCopies(gate::CopyDirection direction) const override {
@@ -87,20 +88,21 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   Time AwaitCopies(gate::CopyDirection direction, Time now) override;
   void NobodyAwaitsCopies(gate::CopyDirection direction) override;
 
-  // A deadline that has passed: it asks, and does not wait; the answer raises the limit when it comes.
+  // If the deadline has passed, asks without waiting; the answer raises the limit when it comes.
   bool GetRoom(quota::Account& account, uint64_t bytes, Time deadline) override;
   uint64_t Limit() const override;
   uint64_t Left() const override;
   uint64_t Reclaiming() const override;
 
-  // Who the memory is charged to, and gets the limit that is granted; null before its end. `left`: of what it held, what
-  // nobody will free before the process ends, and is charged as long. What it has counted stays counted.
+  // Sets the holder to which memory is charged and which gets the granted limit. Must be set to null before the holder ends.
+  // `left` is memory of the last holder that will not be freed before the process ends, and stays charged. The last
+  // holder's figures stay counted.
   void SetHolder(quota::Holder* holder, uint64_t left = 0);
-  // Called without a lock when there may be more time than before, or less. When this returns, what it replaces runs no
-  // more.
+  // `on_time` is called without a lock when there may be more or less time than before. When this returns, the function that
+  // it replaces is no longer running.
   void SetOnTime(std::function<void()> on_time);
-  // What the gates have counted, for those who look at the broker's figures. It is asked once more before it is replaced,
-  // and what it has counted stays counted.
+  // The gates' counters, shown in the broker's figures. `figures` is called once more before it is replaced, and its counts
+  // stay counted.
   struct Figures {
     uint64_t launches = 0, waits = 0;
     Nanos throttled{0};
@@ -108,24 +110,26 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   };
   void SetFigures(std::function<Figures()> figures);
 
-  // ---- The service thread's. Acts on what has changed; by when it wants to look again.
+  // ---- For the service thread. Look() acts on changes, and returns when to look again.
   Time Look(Time now);
-  // Until the broker has changed something, or Nudge(), or `deadline`.
+  // Waits until the broker has changed something, or Nudge() is called, or `deadline`.
   void Await(Time deadline);
   void Nudge();
-  // The session ends by itself, after the holder: says what is left to be waited for, so that the rest need not be.
+  // The process ends the session, after the holder. Publishes the memory that is left, so that the broker frees the rest at
+  // once.
   void GiveAllBack();
-  // The broker has gone, and the process goes on at its guarantee or not at all; `for_good`: no other will be looked
-  // for, and what waits for the device is refused. It is there again: asks it for what is charged now.
+  // Lose(): the broker has gone, and the process goes on at its guarantee or not at all. `for_good`: no other broker will be
+  // looked for, and work that waits for the device is refused. Resume(): there is a broker again; asks it for the memory
+  // that is charged now.
   void Lose(bool goes_on, bool for_good = false);
   void Resume(std::shared_ptr<const Pages> pages);
 
  private:
-  static constexpr int kEverybody = INT32_MAX;  // who sleeps on a word
-  // Of the page, as read once.
+  static constexpr int kEverybody = INT32_MAX;  // all waiters on a word
+  // Read the page once.
   static TimeShare::Limits ReadLimits(const ipc::LimitsPage& page);
   static CopyShare::Limits ReadCopies(const ipc::LimitsPage& page, size_t way);
-  // With lock_. Whether it differs from before.
+  // With lock_. Whether the state has changed.
   bool ReadWhetherCopiesAreHeld(const ipc::LimitsPage& page);
   void SayWhatWasCopied(size_t way);
   std::shared_ptr<const Pages> pages() const;
@@ -135,9 +139,9 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   uint64_t Charged();
   uint64_t InChunks(uint64_t needed, uint64_t limit) const;
   struct Question {
-    Time begun, last_reclaimed;  // and when something was seen to be reclaimed last
+    Time begun, last_reclaimed;  // when it began, and when memory was last seen being reclaimed
   };
-  // By when there has to be an answer, as it is now.
+  // The present deadline for the answer.
   Time AnswerBy(Question* question, Time deadline) const;
   bool Ask(uint64_t charged, uint64_t wanted, Question* question, Time deadline);
   void TakeAnswer();
@@ -145,7 +149,7 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   void AnswerRecall();
   bool Publish();
   void CallOnTime();
-  // Of the broker. The first is called with lock_, before the bell is rung.
+  // For noticing a silent broker. Calls() needs lock_, and comes before the bell is rung.
   void Calls(Time now) { silence_.Called(now); }
   void Listen(Time now);
 
@@ -160,30 +164,30 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   TimeShare time_;
   std::array<CopyShare, 2> copies_;  // to the device, from it
   std::array<Time, 2> copies_asked_at_{};
-  Nanos told_{0}, before_{0};  // charged in all; of it, by engines that are gone
+  Nanos told_{0}, before_{0};  // charged in total, and the part of it by engines that are gone
   bool lost_ = false;
-  bool ended_ = false;   // lost for good: nothing will be granted any more
-  bool silent_ = false;  // lost with its session and pages, which count again when it is heard
+  bool ended_ = false;  // lost for good: nothing will be granted any more
+  bool silent_ =
+      false;  // lost because of silence; the same session and pages count again when the broker answers
   Silence silence_;
   uint32_t asked_ = 0, taken_ = 0;  // numbers of the latest request, and of the latest answer
-  uint64_t wanted_ = 0;             // what that request asks for
-  uint64_t granted_ = 0;            // what the holder's limit was set to last
-  uint32_t recall_seen_ = 0;        // number of the latest wish that was answered
+  uint64_t wanted_ = 0;             // bytes that the latest request asks for
+  uint64_t granted_ = 0;            // the holder's limit as last set
+  uint32_t recall_seen_ = 0;        // number of the latest recall that was answered
 
-  std::atomic<uint32_t> asking_{0}, limiting_{0}, calling_{0};  // ClockLocks'
+  std::atomic<uint32_t> asking_{0}, limiting_{0}, calling_{0};  // ClockLocks
   std::atomic<uint32_t> in_use_{0};
-  std::atomic<quota::Holder*> holder_{nullptr};  // changes with limiting_
-  std::atomic<uint64_t> left_{0};                // of holders that are gone; with limiting_
-  std::function<void()> on_time_;                // with calling_
+  std::atomic<quota::Holder*> holder_{nullptr};  // changed with limiting_
+  std::atomic<uint64_t> left_{0};  // left by holders that are gone; changed with limiting_
+  std::function<void()> on_time_;  // guarded by calling_
   std::function<Figures()> figures_;
-  std::array<std::atomic<bool>, 2>
-      copies_limited_{};            // change with lock_, and the engine hears of it
-  std::atomic<bool> below_{false};  // LimitsPage::kBelow, as it was seen last
+  std::array<std::atomic<bool>, 2> copies_limited_{};  // changed with lock_; the engine is told
+  std::atomic<bool> below_{false};                     // LimitsPage::kBelow as last seen
   std::atomic<bool> copies_suspended_{false};
 
-  // The service thread's own.
+  // Used only by the service thread.
   TimeShare::Limits seen_;
-  std::array<uint64_t, 4> copies_seen_{};  // granted and rate, of each direction
+  std::array<uint64_t, 4> copies_seen_{};  // granted and rate of each direction
   std::shared_ptr<const Pages> looked_at_;
   uint32_t wake_seen_ = 0;
   Time publish_at_{};
@@ -194,11 +198,11 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
     bool operator==(const Published&) const = default;
   };
   Published Count();
-  Published published_;  // with lock_
+  Published published_;  // guarded by lock_
   Published at_loss_,
-      before_session_;  // of what is counted: what the last broker knows, and what this one does not count
-  Figures figures_before_;                // of engines that are gone; with calling_
-  quota::Holder::Figures memory_before_;  // of holders that are gone; with limiting_
+      before_session_;  // figures published to the last broker, and figures from before this session, which are subtracted
+  Figures figures_before_;                // of engines that are gone; guarded by calling_
+  quota::Holder::Figures memory_before_;  // of holders that are gone; guarded by limiting_
 };
 
 }  // namespace gpushare::client

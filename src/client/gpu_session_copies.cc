@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies, as a process has them of a GPU: the turns that the broker gives of a limit.
+// A process's copies: the turns that the broker grants of the tenant's limit.
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -8,8 +8,9 @@
 
 namespace gpushare::client {
 gate::CopyState GpuSession::Copies(gate::CopyDirection direction, Time now) {
-  if (fork_mark_->InChild()) return gate::CopyState::kUnlimited;  // the driver does nothing there
-  // As the service thread saw it last: it tells the engine of a change, the page does not.
+  if (fork_mark_->InChild())
+    return gate::CopyState::kUnlimited;  // the driver does not work in a child anyway
+  // Uses the state that the service thread last saw, not the page, since only that thread tells the engine of changes.
   if (copies_suspended_.load()) return gate::CopyState::kSuspended;
   if (!LimitsCopies(direction)) return gate::CopyState::kUnlimited;
   const auto way = static_cast<size_t>(direction);
@@ -43,10 +44,10 @@ Time GpuSession::AwaitCopies(gate::CopyDirection direction, Time now) {
     const std::lock_guard lock(lock_);
     at = pages_;
     const uint64_t wanted = copies_[way].Await();
-    // Again and again, so that it is known whether the broker is silent.
+    // Repeated, so that a silent broker is noticed.
     const bool more = at->usage->copy_wanted[way].exchange(wanted) < wanted;
     ring = !lost_ && (more || now >= After(copies_asked_at_[way], CopyShare::kAskAgain));
-    // The broker may have granted enough just before it saw that this is enough; then it does not say so.
+    // The broker may have granted enough before it saw this wish; then it does not wake this process, so look here.
     const CopyShare::Limits limits = ReadCopies(*at->limits, way);
     look_by = copies_[way].Look(limits, now) ? now : copies_[way].LookBy(limits, now);
     if (ring) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory, as a process has it of a GPU: grants are asked for, taken, and given back when the broker wants them.
+// A process's memory grants: asking for them, taking them, and giving them back when the broker recalls them.
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
@@ -77,7 +77,7 @@ void GpuSession::GiveAllBack() {
   usage.ended.store(1, std::memory_order_release);
 }
 
-// In pieces, so that small allocations do not each ask for themselves.
+// Rounds up to chunks, so that small allocations do not each ask the broker.
 uint64_t GpuSession::InChunks(uint64_t needed, uint64_t limit) const {
   const uint64_t share = device_memory_ == 0 ? limit : std::min(limit, device_memory_);
   const uint64_t chunk = std::max(kLeastChunk, share / kChunksOfAShare);
@@ -86,7 +86,7 @@ uint64_t GpuSession::InChunks(uint64_t needed, uint64_t limit) const {
 }
 
 Time GpuSession::AnswerBy(Question* question, Time deadline) const {
-  // When that is over the broker may ask others yet for what it did not bring.
+  // After the reclaiming, the broker may still have to ask other processes, so kLongestAnswer begins anew.
   if (pages()->limits->memory_reclaiming.load(std::memory_order_acquire) > 0) {
     question->last_reclaimed = clock_.Now();
     return std::min(deadline, After(question->begun, kLongestReclaim));
@@ -102,24 +102,24 @@ bool GpuSession::GetRoom(quota::Account& account, uint64_t bytes, Time deadline)
   const auto has_room = [&] { return Minus(account.limit(), account.charged()) >= bytes; };
   bool in_chunks = true, again = true;
   for (;;) {
-    if (has_room()) return true;  // what another thread has asked for may be enough
+    if (has_room()) return true;  // another thread's request may have brought enough
     const std::shared_ptr<const Pages> at = pages();
     if ((at->limits->flags.load() & ipc::LimitsPage::kDraining) != 0) return false;
     const uint64_t limit = at->limits->memory_limit.load(), charged = Charged();
     if (bytes > Minus(limit, charged)) return false;
     const uint64_t needed = charged + bytes, chunks = InChunks(needed, limit);
-    // The broker may have had no more than what is needed.
+    // After a refusal in chunks, ask once more for exactly what is needed.
     if (!in_chunks && chunks == needed) return false;
     if (Ask(charged, in_chunks ? chunks : needed, &question, deadline)) {
       if (!std::exchange(in_chunks, false)) return has_room();
     } else if (pages() == at || clock_.Now() >= AnswerBy(&question, deadline) ||
                !std::exchange(again, false)) {
-      return false;  // else it asks the broker that there is now
+      return false;  // otherwise there is a new broker: ask that one
     }
   }
 }
 
-// With asking_. Whether it was answered in time; if it is later, Look() takes the answer.
+// With asking_. Whether the answer came in time; Look() takes a later answer.
 bool GpuSession::Ask(uint64_t charged, uint64_t wanted, Question* question, Time deadline) {
   std::shared_ptr<const Pages> at;
   {
@@ -137,7 +137,7 @@ bool GpuSession::Ask(uint64_t charged, uint64_t wanted, Question* question, Time
   at->bell.Ring();
   for (;;) {
     const uint32_t wake = at->limits->wake.load(std::memory_order_acquire);
-    // Before the answer is looked for: that nothing is reclaimed any more is said after it was given.
+    // Read before looking for the answer: the broker publishes the end of the reclaiming after the answer.
     const Time until = AnswerBy(question, deadline);
     TakeAnswer();
     {
@@ -167,7 +167,7 @@ void GpuSession::TakeAnswer() {
   Limit(granted);
 }
 
-// Whatever was agreed, the page's word is the most that may be held.
+// The grant on the page is the most that may be held, whatever was agreed before.
 void GpuSession::LowerToPage() {
   const base::ClockLock limiting(clock_, limiting_);
   uint64_t granted;
@@ -197,7 +197,7 @@ void GpuSession::AnswerRecall() {
   kept = std::min(std::max(kept, ChargedNow()), granted);
   if (kept < granted) {
     Limit(kept);
-    // What was reserved at the last moment stays: nothing is after that.
+    // Memory that was reserved just before the limit was lowered stays; after that nothing more can be reserved.
     const uint64_t charged = ChargedNow();
     if (charged > kept) Limit(kept = std::min(charged, granted));
   }
@@ -208,7 +208,7 @@ void GpuSession::AnswerRecall() {
     at->usage->memory_charged.store(ChargedNow(), std::memory_order_relaxed);
     at->usage->memory_kept.store(kept, std::memory_order_relaxed);
     at->usage->memory_recalled.store(recall, std::memory_order_release);
-    // An answer that the broker gives without having seen this is not taken: the request has another number now.
+    // The request gets another number, so that an answer which the broker gives before it has seen this is not taken.
     if (asked_ != taken_) {
       at->usage->memory_wanted.store(wanted_, std::memory_order_relaxed);
       at->usage->memory_asked.store(++asked_, std::memory_order_release);

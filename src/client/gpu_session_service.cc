@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the service thread does for a GPU: it acts on what the broker has changed, publishes figures, and sees whether the
-// broker is lost.
+// The service thread of a GPU: it acts on the broker's changes, publishes figures, and notices when the broker is lost.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -14,7 +13,7 @@ namespace gpushare::client {
 namespace {
 
 constexpr Nanos kLongestTick = Millis(160);
-constexpr Nanos kLookForBroker = Millis(10);  // whose new page there may be
+constexpr Nanos kLookForBroker = Millis(10);  // how often to look for a new broker's page
 
 using quota::Minus;
 
@@ -32,7 +31,7 @@ void GpuSession::SetFigures(std::function<Figures()> figures) {
   figures_ = std::move(figures);
 }
 
-// What all engines and holders have counted, those that are gone included.
+// The counts of all engines and holders, including those that are gone.
 GpuSession::Published GpuSession::Count() {
   Published now;
   {
@@ -47,11 +46,11 @@ GpuSession::Published GpuSession::Count() {
   return now;
 }
 
-// Whether anything has changed.
+// Publishes the figures. Whether any has changed.
 bool GpuSession::Publish() {
   const Published now = Count();
   const std::lock_guard lock(lock_);
-  // Also what has not changed: the page may be a new one.
+  // Unchanged figures are written too, since the page may be new.
   ipc::UsagePage& usage = *pages_->usage;
   usage.memory_charged.store(now.memory.charged, std::memory_order_relaxed);
   usage.memory_peak.store(now.memory.peak, std::memory_order_relaxed);
@@ -64,7 +63,7 @@ bool GpuSession::Publish() {
   return std::exchange(published_, now) != now;
 }
 
-// While it is silent it is called again and again: what it comes to first then is the beat.
+// While the broker is silent it is called repeatedly, so that it advances the beat as soon as it works again.
 void GpuSession::Listen(Time now) {
   std::shared_ptr<const Pages> at;
   bool silent, changed;
@@ -72,11 +71,11 @@ void GpuSession::Listen(Time now) {
     const std::lock_guard lock(lock_);
     at = pages_;
     silent = silence_.Look(at->limits->beat.load(std::memory_order_relaxed), now);
-    if (lost_ && !silent_) return;  // the session has lost it, and knows better
+    if (lost_ && !silent_) return;  // the session has lost the connection, which decides
     changed = silent != silent_;
   }
   if (changed) {
-    if (silent) TakeAnswer();  // what it has said before counts
+    if (silent) TakeAnswer();  // an earlier answer counts
     const std::lock_guard lock(lock_);
     if (lost_ != silent_ || pages_ != at) return;
     lost_ = silent_ = silent;
@@ -104,7 +103,7 @@ Time GpuSession::Look(Time now) {
   wake_seen_ = looked_at_->limits->wake.load(std::memory_order_acquire);
   if (!lost) {
     TimeShare::Limits limits = ReadLimits(*looked_at_->limits);
-    limits.in_line = false;  // nothing can be handed out for it
+    limits.in_line = false;  // a change of this flag allows nothing more, so it need not be told
     std::array<uint64_t, 4> copies;
     for (size_t way = 0; way < copies_.size(); ++way) {
       const CopyShare::Limits now_there = ReadCopies(*looked_at_->limits, way);
@@ -141,7 +140,7 @@ void GpuSession::Nudge() {
 
 void GpuSession::Lose(bool goes_on, bool for_good) {
   const Time now = clock_.Now();
-  TakeAnswer();  // what it has said before counts
+  TakeAnswer();  // an earlier answer counts
   {
     const std::lock_guard lock(lock_);
     if (!std::exchange(lost_, true) || silent_) at_loss_ = published_;
@@ -170,7 +169,7 @@ void GpuSession::Resume(std::shared_ptr<const Pages> pages) {
     ReadWhetherCopiesAreHeld(*pages_->limits);
     asked_ = taken_ = recall_seen_ = 0;
   }
-  // Who sleeps on the old page looks at the new one.
+  // Wakes the waiters on the old page, so that they look at the new one.
   clock_.WakeShared(before->limits->wake, kEverybody);
   const Time until = After(clock_.Now(), kLongestAnswer);
   {

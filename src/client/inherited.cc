@@ -10,7 +10,7 @@
 namespace gpushare::client {
 namespace {
 
-constexpr int kNone = 0;  // the descriptor's number, plus 1
+constexpr int kNone = 0;  // entries hold a descriptor's number plus 1
 
 constinit std::array<std::atomic<int>, 16> inherited{};
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors that a forked child closes at once: while it held the connection, the broker would not see its parent's
-// end.
+// Descriptors that a forked child closes at once. If the child kept the connection open, the broker would not see the end
+// of its parent.
 #ifndef GPUSHARE_CLIENT_INHERITED_H_
 #define GPUSHARE_CLIENT_INHERITED_H_
 
 namespace gpushare::client {
 
-// Up to 16 at a time; further ones stay open in the child, whose parent's end the broker sees by its process then.
+// At most 16 at a time. Further descriptors stay open in the child; the broker then sees the parent's end by its pidfd.
 void CloseInChildren(int fd);
-// Before `fd` is closed, or its number is another's.
+// Must be called before `fd` is closed, since its number may then be reused.
 void KeepInChildren(int fd);
 
 }  // namespace gpushare::client

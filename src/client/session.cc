@@ -22,7 +22,7 @@
 namespace gpushare::client {
 namespace {
 
-// How often a clock that nobody wakes looks whether the broker is there.
+// How often to look at the connection with a clock that cannot wait for descriptors.
 constexpr Nanos kLookAtConnection = Millis(1);
 constexpr Nanos kWithoutStop = Millis(100);
 
@@ -63,7 +63,7 @@ Session::Session(std::string path, ipc::Hello hello, base::Clock& clock,
       stop_(std::move(stop)) {}
 
 Session::~Session() {
-  if (fork_mark_->InChild()) {  // which has neither the threads nor the connection
+  if (fork_mark_->InChild()) {  // a child has neither the threads nor the connection
     static_cast<void>(thread_.release());
     for (Gpu& gpu : gpus_) static_cast<void>(gpu.thread.release());
     static_cast<void>(connection_.Release());
@@ -81,18 +81,18 @@ Session::~Session() {
   EndConnection();
 }
 
-// Also where a child has it that was made without a word to anybody: closed here, it would not have ended.
+// Shuts the connection down first: closing would not end it while a child that CloseInChildren() missed holds a copy.
 void Session::EndConnection() {
   shutdown(connection_.get(), SHUT_RDWR);
   KeepInChildren(connection_.get());
   connection_.Reset();
 }
 
-// The broker's answer to `question`; a refusal is an error.
+// Returns the broker's answer to `question`; a refusal becomes an error.
 absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& question, Time deadline,
                                                std::vector<base::UniqueFd>* fds) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(question));
-  // Who has gone may have said why before.
+  // If the broker has gone, a message that says why may still be waiting to be read.
   const absl::Status sent = ipc::Send(fd, packet);
   if (!sent.ok() && sent.code() != absl::StatusCode::kUnavailable) return sent;
   for (;;) {
@@ -112,7 +112,8 @@ absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& quest
     }
     GPUSHARE_ASSIGN_OR_RETURN(ipc::Message answer, ipc::Decode(received.packet));
     if (const auto* const refusal = std::get_if<ipc::Refusal>(&answer)) {
-      if (SaysEvicted(*refusal)) evicted_.store(true);  // the question crossed it
+      if (SaysEvicted(*refusal))
+        evicted_.store(true);  // the refusal was sent before the question arrived
       return ipc::FromRefusal(*refusal);
     }
     if (fds != nullptr) *fds = std::move(received.fds);
@@ -183,8 +184,7 @@ void Session::Serve(GpuSession& gpu) {
 
 void Session::Pause(Nanos time) { clock_.Wait(stopping_, 0, After(clock_.Now(), time), Nanos(0)); }
 
-// Nobody else writes to it but a program that has lost count of its descriptors, and nothing is to spin for that: nor
-// where the program has closed it.
+// A program that mixes up its descriptors may write to this one or close it. Neither must make the thread spin.
 void Session::DrainStop() {
   uint64_t times;
   if (read(stop_.get(), &times, sizeof(times)) < 0 && errno == EBADF) Pause(kWithoutStop);
@@ -205,7 +205,7 @@ void Session::Run() {
   }
 }
 
-// Whatever comes that nobody asked for is thrown away, but for the word that this process is not wanted any more.
+// Messages without a question are ignored, except an eviction of this process.
 bool Session::BrokerIsGone() {
   const base::ClockLock talking(clock_, talking_);
   const absl::StatusOr<ipc::Received> received = ipc::Receive(connection_.get());

@@ -4,11 +4,11 @@
 //   GPUSHARE_ASSIGN_OR_RETURN(auto session, Session::Connect(path, hello, clock, {}));
 //   GPUSHARE_ASSIGN_OR_RETURN(auto gpu, session->OpenGpu(uuid, memory, sm_count));
 //
-// A thread of its own watches the connection, and one the pages of each GPU. When the broker goes, each GpuSession is told,
-// and the session looks for the next one: it says again who it is, and gets new pages. A broker that is named and not
-// there when the process begins is an error: nothing runs without its limits.
+// One thread watches the connection, and one per GPU watches its pages. When the broker goes, each GpuSession is told, and
+// the session looks for the next broker: it registers again and gets new pages. If a broker is named and not there when the
+// process begins, that is an error: nothing runs without its limits.
 //
-// A forked child has no session: it closes the connection, and its GpuSessions answer no.
+// A forked child has no session: it closes the connection, and its GpuSessions refuse everything.
 //
 // Threading: thread-safe.
 #ifndef GPUSHARE_CLIENT_SESSION_H_
@@ -33,19 +33,20 @@
 namespace gpushare::client {
 
 struct SessionOptions {
-  // GPUSHARE_ON_BROKER_LOSS: whether the process goes on at its guarantee, or until its grants end.
+  // GPUSHARE_ON_BROKER_LOSS: after the loss of the broker the process goes on at its guarantee (true), or only until its
+  // grants end (false).
   bool open_on_loss = true;
-  Nanos answer_within = Seconds(5);  // from the first word on, and to each question after it
+  Nanos answer_within = Seconds(5);  // for connecting and registering, and for each later question
   Nanos first_retry = Millis(10), longest_retry = Seconds(1);
 };
 
 class Session {
  public:
-  // What the broker refuses comes with its own code. Unavailable: it is not there, or does not answer.
+  // A refusal has the broker's own code. Unavailable: the broker is not there, or does not answer.
   static absl::StatusOr<std::unique_ptr<Session>> Connect(std::string path, ipc::Hello hello,
                                                           base::Clock& clock,
                                                           const SessionOptions& options);
-  // The end of the session, and of the time and memory that its GPUs get.
+  // Ends the session; its GPUs get no more time or memory.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -53,8 +54,8 @@ class Session {
   // The tenant that this process belongs to.
   const std::string& tenant() const { return tenant_; }
 
-  // `memory`: of the device, less what is never promised. `spec`: where it is not what the Hello asks for. Each GPU once,
-  // later calls answer the same.
+  // `memory` is the device's memory less the reserve. `spec` is what to ask for on this GPU if it differs from the Hello.
+  // Each GPU is opened once; later calls return the same session.
   absl::StatusOr<std::shared_ptr<GpuSession>> OpenGpu(const std::string& uuid, uint64_t memory,
                                                       uint32_t sm_count,
                                                       std::optional<std::string> spec = {});
@@ -65,7 +66,7 @@ class Session {
     std::string spec;
   };
   struct Gpu {
-    ipc::Message open;  // an OpenGpu, or OpenGpuAs
+    ipc::Message open;  // an OpenGpu or OpenGpuAs
     std::string uuid;
     std::shared_ptr<GpuSession> session;
     std::unique_ptr<base::ClockThread> thread;
@@ -95,13 +96,13 @@ class Session {
   const std::shared_ptr<const ForkMark> fork_mark_;
   std::string tenant_;
 
-  std::atomic<uint32_t> talking_{0};  // a ClockLock's, for the connection and the list of GPUs
+  std::atomic<uint32_t> talking_{0};  // a ClockLock for the connection and the list of GPUs
   base::UniqueFd connection_;
   std::vector<Gpu> gpus_;
 
-  std::atomic<bool> evicted_{false};  // by any answer
+  std::atomic<bool> evicted_{false};  // the broker has said so in any message
   std::atomic<uint32_t> stopping_{0};
-  base::UniqueFd stop_;  // readable when it is
+  base::UniqueFd stop_;  // readable once stopping_ is set
   std::unique_ptr<base::ClockThread> thread_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a broker that is there still does anything: whenever a process has called it, the beat of the limits page goes
-// on. A broker that is stopped, or hangs, ends no connection.
+// Tells whether a connected broker still works. After each call of a process the broker has to advance the beat on the
+// limits page. A broker that is stopped or hangs ends no connection, so the connection alone does not tell.
 //
 // Pure: time is passed in, no I/O, no locks.
 #ifndef GPUSHARE_CLIENT_SILENCE_H_
@@ -15,12 +15,12 @@ namespace gpushare::client {
 
 class Silence {
  public:
-  // Unheard so long, it is taken to be gone.
+  // A broker that has not answered a call for this long counts as gone.
   static constexpr Nanos kLongest = Seconds(2);
 
   // The broker was called.
   void Called(Time now) { unheard_since_ = std::min(unheard_since_, now); }
-  // Whether it is silent; `beat`: of its page. 0: a broker of before, which has none.
+  // Whether the broker is silent. `beat` is read from its page; 0: an older broker without a beat.
   bool Look(uint32_t beat, Time now) {
     if (beat != beat_ || beat == 0) {
       beat_ = beat;
@@ -28,12 +28,12 @@ class Silence {
     }
     return unheard_since_ != kNever && now >= After(unheard_since_, kLongest);
   }
-  // Another page.
+  // Starts over with another page.
   void Begin() { *this = Silence(); }
 
  private:
   uint32_t beat_ = 0;
-  Time unheard_since_ = kNever;  // the first call since the beat went on
+  Time unheard_since_ = kNever;  // the first call since the beat last advanced
 };
 
 }  // namespace gpushare::client

@@ -8,18 +8,18 @@ namespace gpushare::client {
 namespace {
 
 constexpr int64_t kMillion = 1'000'000;
-// Who waits for a grant asks so often, and who is in line for one.
+// How often to ask again for a grant, not being and being in the broker's line.
 constexpr Nanos kAskAgain = Millis(5), kAskAgainInLine = Millis(100);
-// What an engine that is at work is taken to want next when it has not said so.
+// What a busy engine is assumed to want next if it has not told.
 constexpr Nanos kSomething = Micros(1);
-// Time that flows in is handed out in pieces of this size, or every command would wait for its own.
+// Time that flows in is handed out in pieces of this size, since otherwise every command would wait separately.
 constexpr Nanos kPiece = Micros(50);
-// Whatever the broker says, sums stay within their type.
+// Keeps sums from overflow, whatever the broker says.
 constexpr Nanos kMost = Nanos(INT64_MAX / 4);
 
 Nanos Bounded(Nanos value) { return std::clamp(value, -kMost, kMost); }
 
-// How long it takes until so much has come.
+// How long it takes until `amount` has flowed in.
 Nanos FlowsIn(Nanos amount, uint32_t ppm) {
   const auto takes = static_cast<unsigned __int128>(std::max(amount, Nanos(0)).count()) * kMillion /
                          std::min<uint32_t>(ppm, kMillion) +
@@ -35,7 +35,7 @@ Nanos TimeShare::Balance(const Limits& limits, const gate::Supply::Report& repor
   };
   if (lost_) FlowIn(limits, of(limits) + flowed_, now);
   if (flowed_ > Nanos(0)) {
-    // What was used by the clock is not of the broker's grants: it may be there again, with the same page.
+    // Time used by the clock must not count against the broker's grants, since the broker may return with the same page.
     const Nanos used = std::clamp(owed_ - of(kept_), Nanos(0), flowed_);
     begin_ += used;
     flowed_ = lost_ ? flowed_ - used : Nanos(0);
@@ -63,7 +63,8 @@ bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& repor
   waiting_ = waits;
   if (limits.bypass) {
     asking_ = false;
-    // What waits at the gate has not begun: the broker sees what is in flight, and is called when it stands on the page.
+    // Work that waits at the gate has not begun. The broker is called when work in flight begins or ends, after it is on
+    // the page.
     const bool in_flight = report.outstanding > Nanos(0);
     return std::exchange(busy_, in_flight) != in_flight;
   }
@@ -73,19 +74,20 @@ bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& repor
   if (busy &&
       (balance <= Nanos(0) || balance < grant / 2 || balance < std::min(report.wanted, grant))) {
     asking_ = true;
-    // Once for each grant, and whenever somebody begins to wait: to the broker it may have looked idle since, and then
-    // it has left the line.
+    // Ring once for each grant, and whenever a command begins to wait: the process may have looked idle to the broker since,
+    // which then took it out of the line.
     ring = asked_at_ != limits.granted || (begins_to_wait && !limits.in_line);
     asked_at_ = limits.granted;
   }
-  // What is left is too little for another command: the next may be another process's.
+  // If the rest is too little for another command, another process may have the device next.
   const Nanos next = report.wanted > Nanos(0) ? report.wanted : last_wanted_;
   const bool used_up = balance < std::clamp(std::min(next, grant), Nanos(1), kMost);
   if (used_up && limits.granted > Nanos(0) && used_up_at_ != limits.granted) {
     used_up_at_ = limits.granted;
     ring = true;
   }
-  // Nobody knew when what is in flight would end, so the broker waits for it, for another to have the device then.
+  // While the end of the work in flight was unknown, the broker waited for it. Ring now that it is known, so that another
+  // process can have the device.
   const bool unsure = report.ends == kNever;
   if (std::exchange(unsure_, unsure) && !unsure && (used_up || limits.closed)) ring = true;
   return ring;
@@ -121,7 +123,7 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
   }
   told.ring = !lost_ && (told.ring || ring);
 
-  // What a command takes beyond the grant it would take of the next process's.
+  // A command that takes longer than the grant would take time of the next process.
   const Nanos enough =
       std::clamp(std::min(report.wanted, Bounded(limits.grant)), Nanos(1), lost_ ? kDepth : kMost);
   told.answer.bounded = !limits.bypass;
@@ -140,7 +142,7 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
         After(now, FlowsIn(std::max(kPiece, enough) - balance, limits.guarantee_ppm));
   }
 
-  // The broker may have seen it otherwise: what is not answered is asked again.
+  // The broker may have seen an older state, so an unanswered request is repeated.
   if (report.wanted > Nanos(0) && !told.answer.open && !lost_) {
     const Nanos again = limits.in_line ? kAskAgainInLine : kAskAgain;
     if (now >= After(rung_at_, again)) told.ring = true;
@@ -171,7 +173,7 @@ void TimeShare::Lose(const Limits& last, bool goes_on, Time now) {
   flowed_until_ = now;
 }
 
-// The next report is the first of what was used until now.
+// The next Tell() separates the time that was used by the clock (Balance()).
 void TimeShare::Find() { lost_ = false; }
 
 void TimeShare::Begin() {
