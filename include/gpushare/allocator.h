@@ -9,24 +9,23 @@
 // The quota is charged to the byte before the driver is asked, and credited when the driver has
 // freed. An over-limit request never makes a fitting one fail, and the sum never exceeds the limit.
 //
-// A program that allocates often takes a pool, which asks the driver for segments and cuts them up in the
-// order of streams:
+// A program that allocates often should use a pool, which takes segments from the driver and divides them in stream
+// order:
 //
 //   absl::StatusOr<Allocator> pool =
 //       Allocator::Create(*device, {.strategy = AllocationStrategy::kSuballocating});
 //   absl::StatusOr<Allocation> scratch = pool->Allocate(MiB(3), *stream);   // some 50 ns
 //   stream->Launch(kernel, {.grid = {64}, .block = {256}}, scratch->pointer());
-//   scratch->Free();   // at once: what follows on `stream` may have it, others when the kernel is over
+//   scratch->Free();   // at once: later work on `stream` may reuse it, other streams when the kernel is done
 //
-// The same in the order of a stream that somebody else made, by its CUstream:
+// The same in the order of a stream that was made elsewhere, by its CUstream:
 //
 //   absl::StatusOr<Allocation> theirs = allocator->Allocate(MiB(3), {.native = framework_stream});
 //
-// What a pool allocates without a stream is anybody's from the moment it is freed: wait for the work that
-// uses it first. (A direct allocation's free waits for it.)
+// Memory that a pool allocates without a stream may be reused as soon as it is freed, so wait first for the work that
+// uses it. (Freeing a direct allocation waits for that work.)
 //
-// What the driver itself uses beside (contexts, modules; Gpu::Overhead()) is not charged: the runtime's reserve is
-// for that.
+// What the driver itself uses (contexts, modules; Gpu::Overhead()) is not charged: the runtime's reserve covers it.
 //
 // Threading: thread-safe. Memory may be freed by any thread, through any allocator of the same GPU.
 #ifndef GPUSHARE_ALLOCATOR_H_
@@ -52,11 +51,11 @@
 namespace gpushare {
 
 enum class AllocationStrategy {
-  kDirect = GPUSHARE_STRATEGY_DIRECT,  // each allocation is one of the driver's
+  kDirect = GPUSHARE_STRATEGY_DIRECT,  // each allocation is an allocation of the driver
   // The driver's stream-ordered pool, one for each virtual device. The quota is charged with what the pool
-  // has reserved. Unimplemented where the driver has none.
+  // has reserved. Unimplemented if the driver has no pools.
   kPool = GPUSHARE_STRATEGY_POOL,
-  // Cut from segments in the order of streams. The quota is charged with the segments.
+  // Allocations are cut from segments, in stream order. The quota is charged with the segments.
   kSuballocating = GPUSHARE_STRATEGY_SUBALLOCATING,
   kSwappable = GPUSHARE_STRATEGY_SWAPPABLE,  // Unimplemented
 };
@@ -64,58 +63,59 @@ enum class AllocationStrategy {
 // What to do when the quota is used up.
 enum class OverQuota {
   kFail = GPUSHARE_OVER_QUOTA_FAIL,  // ResourceExhausted
-  kWait = GPUSHARE_OVER_QUOTA_WAIT,  // for a free or a resize; DeadlineExceeded after `timeout`
-  kReclaim = GPUSHARE_OVER_QUOTA_RECLAIM,  // ask `reclaim`
+  kWait =
+      GPUSHARE_OVER_QUOTA_WAIT,  // wait for a free or a resize; DeadlineExceeded after `timeout`
+  kReclaim = GPUSHARE_OVER_QUOTA_RECLAIM,  // call `reclaim`
 };
 
 struct AllocatorOptions {
   AllocationStrategy strategy = AllocationStrategy::kDirect;
   OverQuota over_quota = OverQuota::kFail;
-  absl::Duration timeout = absl::InfiniteDuration();  // of kWait; zero does not wait
-  // Frees memory of the same virtual device and returns true to try again. Runs on the allocating
-  // thread, which holds no lock of gpushare; at most 16 times an allocation. When it throws, nothing is
-  // allocated or waited for and the allocation answers Internal with what() in its message.
+  absl::Duration timeout = absl::InfiniteDuration();  // for kWait; zero does not wait
+  // Frees memory of the same virtual device and returns true to try again. Runs on the allocating thread, without a
+  // lock of gpushare, at most 16 times per allocation. If it throws, the allocation fails at once with Internal and
+  // what() in the message.
   std::function<bool(Bytes asked, Bytes left)> reclaim = nullptr;
 };
 
-// What a pool has, at one moment.
+// The state of a pool at one moment.
 struct PoolStats {
-  Bytes reserved;  // of its segments: charged to the quota
-  Bytes live;      // of its allocations, each a multiple of 512
+  Bytes reserved;  // size of the segments, which is charged to the quota
+  Bytes live;      // size of the allocations, each rounded up to a multiple of 512
   Bytes peak_reserved, peak_live;
   Bytes largest_free;  // the largest allocation that one free piece would serve
-  Bytes set_apart;     // free, and kept for requests of exactly their size
+  Bytes set_apart;     // free pieces that are kept for requests of exactly their size
   uint64_t segments = 0;
   uint64_t allocations = 0;
   uint64_t waiting = 0;  // threads that wait for memory
   uint64_t served = 0;   // allocations so far
-  uint64_t hits = 0;     // of them, those for which the pool did not have to grow
+  uint64_t hits = 0;     // the allocations among them for which the pool did not have to grow
 
   Bytes idle() const { return reserved - live; }
-  // Of what is idle, the part that no single allocation could have; 0 where the driver does not tell.
+  // The part of the idle memory that no single allocation could get; 0 if the driver does not tell.
   double fragmentation() const {
     if (segments == 0 || idle().count() == 0) return 0;
     return 1 - static_cast<double>(largest_free.count()) / static_cast<double>(idle().count());
   }
 };
 
-// What holds for one allocation alone.
+// Options of one allocation.
 struct AllocateOptions {
-  // In the order of a stream: of gpushare's, or of CUDA's by its handle, also one that gpushare does not know (null:
-  // the legacy default stream). At most one of the two.
+  // The stream in whose order the memory is allocated: a Stream, or any CUDA stream by its handle, even if gpushare does
+  // not know it (null: the legacy default stream). At most one of the two.
   const Stream* stream = nullptr;
   std::optional<CUstream_st*> native = std::nullopt;
-  // Over the quota, after `reclaim` has given up: how long to wait, whatever the allocator's options say. Zero: not at
-  // all.
+  // How long to wait when the quota is used up and `reclaim` has given up. Overrides the allocator's options; zero does
+  // not wait.
   std::optional<absl::Duration> timeout = std::nullopt;
-  uint64_t alignment = 0;  // a power of two up to 256, which all addresses are multiples of
+  uint64_t alignment = 0;  // a power of two up to 256; all addresses are multiples of 256 anyway
 };
 
 class Allocator;
 
-// Owns one piece of device memory; frees it when destroyed, without a word when the device is gone. What was
-// allocated for a stream is freed in that stream's order; a native one has to outlive it.
-// Outlives its Allocator, not the last handle of its Runtime.
+// Owns one piece of device memory and frees it when destroyed; errors, such as a device that is gone, are ignored.
+// Memory that was allocated for a stream is freed in that stream's order; a native stream has to outlive it.
+// May outlive its Allocator, but not the last handle of its Runtime.
 class Allocation {
  public:
   Allocation() = default;
@@ -144,7 +144,7 @@ class Allocation {
     size_ = Bytes();
     return std::exchange(pointer_, DevicePtr());
   }
-  // Frees now, and tells whether the driver was content.
+  // Frees now, and returns the driver's error, if any.
   absl::Status Free();
 
  private:
@@ -153,7 +153,7 @@ class Allocation {
   std::shared_ptr<const Shared> allocator_;
   DevicePtr pointer_;
   Bytes size_;
-  std::optional<CUstream_st*> native_;  // in whose order it is freed
+  std::optional<CUstream_st*> native_;  // the stream in whose order it is freed
 };
 
 struct Allocation::Shared {
@@ -200,7 +200,7 @@ class Allocator {
 
   // InvalidArgument: 0 bytes. ResourceExhausted: over the quota, or the device itself is full.
   absl::StatusOr<Allocation> Allocate(Bytes size) const { return Own(AllocateRaw(size), size); }
-  // In the order of a stream of the same GPU: for work that is launched on it from now on.
+  // In the order of a stream of the same GPU, for work that is launched on it from now on.
   absl::StatusOr<Allocation> Allocate(Bytes size, const Stream& stream) const {
     return Own(AllocateRaw(size, stream), size);
   }
@@ -226,7 +226,7 @@ class Allocator {
     c.struct_size = sizeof(c);
     if (options.stream != nullptr) {
       c.stream = options.stream->handle();
-      // Which would be in no order, and memory that a stream still uses anybody's.
+      // Without the stream the memory would have no order, and could be reused while a stream still uses it.
       if (c.stream == nullptr) return internal::NullHandle("stream");
     }
     if (options.native) {
@@ -242,31 +242,31 @@ class Allocator {
       return gpushare_alloc_with(handle(), size.count(), &c, pointer);
     });
   }
-  // Credits the virtual device that allocated it. What gpushare did not allocate goes to the driver
-  // unchanged: a double free is the driver's error. Null is OK.
+  // Credits the virtual device that allocated the memory. A pointer that gpushare did not allocate is passed to the
+  // driver, so a double free gives the driver's error. Null is OK.
   absl::Status Free(DevicePtr pointer) const {
     return internal::ToStatus(gpushare_free(handle(), pointer.value()));
   }
-  // In the order of `stream`, which has been made to follow the one that the memory was allocated for.
+  // In the order of `stream`, which must have been made to wait for the stream for which the memory was allocated.
   absl::Status Free(DevicePtr pointer, const Stream& stream) const {
     return internal::ToStatus(gpushare_free_on(handle(), pointer.value(), stream.handle()));
   }
-  // The same by CUDA's handle. What was allocated for a stream that gpushare does not know is freed so, or when nothing
-  // uses it any more: Free() without a stream knows nothing of it.
+  // The same by CUDA's handle. Memory allocated for a stream that gpushare does not know must be freed this way, or when
+  // nothing uses it any more, since Free() without a stream does not know that stream.
   absl::Status FreeNative(DevicePtr pointer, CUstream_st* native) const {
     return internal::ToStatus(gpushare_free_native(handle(), pointer.value(), native));
   }
 
-  // Who waits for memory in this allocator now is answered Cancelled within a millisecond, unless it is served
-  // meanwhile. Who comes later waits. From any thread.
+  // Threads that now wait for memory in this allocator get Cancelled within a millisecond, unless they are served
+  // meanwhile. Later waits are not affected. May be called from any thread.
   absl::Status CancelWaits() const {
     return internal::ToStatus(gpushare_allocator_cancel_waits(handle()));
   }
 
-  // -- Of a pool; FailedPrecondition for an allocator without one --
+  // -- For pools; FailedPrecondition for an allocator without one --
 
-  // Gives segments in which nothing lives back to the driver and to the quota, until they are `size`
-  // together (by default all there are). May wait for the device, as freeing does.
+  // Gives empty segments back to the driver and to the quota, until `size` bytes have been given back (by default all
+  // empty segments). May wait for the device, as freeing does.
   absl::Status Trim(Bytes size = Bytes(UINT64_MAX)) const {
     return internal::ToStatus(gpushare_allocator_trim(handle(), size.count()));
   }

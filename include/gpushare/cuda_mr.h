@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A virtual device's memory as a memory resource of CCCL (cuda::mr), which RMM, Thrust, CUB and cuDF take.
+// A virtual device's memory as a memory resource of CCCL (cuda::mr), for RMM, Thrust, CUB and cuDF.
 //
 //   absl::StatusOr<Allocator> pool =
 //       Allocator::Create(*device, {.strategy = AllocationStrategy::kSuballocating});
@@ -10,16 +10,16 @@
 //   resource.deallocate(stream, p, 1 << 20);
 //
 // Needs CCCL 3.1 or newer in the include path (nvcc brings it; NVIDIA's wheel nvidia-cuda-cccl has it too) and CUDA's
-// headers, but no library of CUDA: this header calls gpushare alone.
+// headers, but no CUDA library: this header calls only gpushare.
 //
-// Sizes in bytes. Errors are exceptions, as cuda::mr has them: OutOfMemory, which is a std::bad_alloc, over the quota,
-// after the allocator's own way of waiting or reclaiming, and when the device is full; std::invalid_argument for an
-// alignment that is no power of two up to 256; std::runtime_error for the rest. The first has gpushare's message.
-// Deallocating throws nothing.
+// Sizes are in bytes. Errors are exceptions, as usual in cuda::mr. OutOfMemory, a std::bad_alloc with gpushare's message:
+// the quota is used up, after the allocator has waited or reclaimed according to its options, or the device is full.
+// std::invalid_argument: the alignment is not a power of two up to 256. std::runtime_error: everything else. Deallocating
+// throws nothing.
 //
-// Threading: thread-safe. A copy is the same resource, and equal to it. What was allocated in the order of a stream
-// is deallocated in that of a stream which has been made to follow it, or by deallocate_sync() when nothing uses it
-// any more.
+// Threading: thread-safe. A copy refers to the same resource and compares equal. Memory that was allocated in the order of
+// a stream is deallocated in the order of a stream that has been made to wait for it, or by deallocate_sync() when nothing
+// uses it any more.
 #ifndef GPUSHARE_CUDA_MR_H_
 #define GPUSHARE_CUDA_MR_H_
 
@@ -49,7 +49,7 @@
 
 namespace gpushare {
 
-// Over the quota, or the device is full; what() says what was asked and what was left.
+// The quota is used up, or the device is full; what() says what was asked and what was left.
 class OutOfMemory : public std::bad_alloc {
  public:
   explicit OutOfMemory(const absl::Status& status)
@@ -66,7 +66,7 @@ class CudaMemoryResource {
 
   explicit CudaMemoryResource(Allocator allocator) : allocator_(std::move(allocator)) {}
 
-  // In the order of `stream`, of the GPU's primary context. 0 bytes: null.
+  // In the order of `stream`, which belongs to the GPU's primary context. 0 bytes: null.
   void* allocate(cuda::stream_ref stream, std::size_t bytes,
                  std::size_t alignment = cuda::mr::default_cuda_malloc_alignment) {
     return Allocate(bytes, {.native = stream.get(), .alignment = alignment});
@@ -76,7 +76,7 @@ class CudaMemoryResource {
     static_cast<void>(allocator_.FreeNative(ToDevice(pointer), stream.get()));
   }
 
-  // Of no stream.
+  // Without a stream.
   void* allocate_sync(std::size_t bytes,
                       std::size_t alignment = cuda::mr::default_cuda_malloc_alignment) {
     return Allocate(bytes, {.alignment = alignment});
@@ -118,12 +118,12 @@ class CudaMemoryResource {
   Allocator allocator_;
 };
 
-// For the temporary memory of Thrust's algorithms, which takes an allocator of bytes:
+// For the temporary memory of Thrust's algorithms, which take an allocator of bytes:
 //
 //   ThrustTemporaries temporaries(*pool, cuda_stream);
 //   thrust::sort(thrust::cuda::par_nosync(temporaries).on(cuda_stream), keys.begin(), keys.end());
 //
-// It has to live until the algorithms have been called. Throws as above.
+// It must live until the calls of the algorithms have returned. Throws the same exceptions.
 class ThrustTemporaries {
  public:
   using value_type = char;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failed call says, for programs.
+// The details of a failed call, for programs.
 //
 //   absl::StatusOr<Allocation> buffer = allocator->Allocate(GiB(4));
 //   if (absl::IsResourceExhausted(buffer.status())) {
@@ -10,7 +10,7 @@
 //
 // Every call returns absl::Status or absl::StatusOr with a canonical code that says what to do
 // (docs/errors.md) and a message for people: what was asked, what was left, which setting changes
-// it. The numbers are in the detail, never to be read out of the message.
+// it. Programs take the numbers from the detail, never from the message.
 #ifndef GPUSHARE_ERROR_H_
 #define GPUSHARE_ERROR_H_
 
@@ -26,14 +26,14 @@
 namespace gpushare {
 
 struct ErrorDetail {
-  int driver_result = 0;  // the driver's own code (CUresult) when it refused; else 0
-  std::string tenant;     // whose limit it was; empty when no limit was hit
-  std::string limit;      // which: a key of the spec ("memory", "guarantee"), or "device"
+  int driver_result = 0;  // the driver's code (CUresult) if the driver refused; else 0
+  std::string tenant;     // the tenant whose limit was hit; empty if none was
+  std::string limit;      // the limit: a key of the spec ("memory", "guarantee"), or "device"
   uint64_t asked = 0;     // in the limit's unit; shares in parts per million
   uint64_t left = 0;
   uint64_t total = 0;
 
-  // The detail of a status; nothing when neither a limit nor the driver refused.
+  // The detail of a status; nullopt if neither a limit nor the driver refused.
   static std::optional<ErrorDetail> Of(const absl::Status& status);
 };
 
@@ -41,7 +41,7 @@ namespace internal {
 
 inline constexpr char kDetailPayload[] = "gpushare/error-detail";
 
-// The status of the calling thread's call that just returned `code`.
+// The status of the call that has just returned `code` on this thread.
 inline absl::Status ToStatus(gpushare_status code) {
   if (code == GPUSHARE_OK) return absl::OkStatus();
   absl::Status status(static_cast<absl::StatusCode>(code), gpushare_last_message());
@@ -49,7 +49,7 @@ inline absl::Status ToStatus(gpushare_status code) {
   detail.struct_size = sizeof(detail);
   if (gpushare_last_detail(&detail) == GPUSHARE_OK &&
       (detail.driver_result != 0 || detail.limit[0] != '\0')) {
-    // Words, since `<<` on a status shows it. The tenant's name is last: it may hold anything.
+    // Text, since `<<` on a status shows the payload. The tenant's name comes last, since it may contain anything.
     std::string text;
     if (detail.driver_result != 0) text = "driver_result=" + std::to_string(detail.driver_result);
     if (detail.limit[0] != '\0') {

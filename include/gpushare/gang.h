@@ -7,15 +7,15 @@
 //   AllReduce(stream_on_0->native().value(), stream_on_1->native().value());
 //   gang->Release().IgnoreError();   // or the end of the scope
 //
-// A gang is for work of which each part waits for the others, as collective kernels do. With single leases two
-// tenants may each get one GPU and wait for ever for the other's. Members are acquired in the order of the GPUs'
-// UUIDs, whatever order they are given in, so that gangs cannot wait for each other in a circle. The timeout is that
-// of the whole; when it passes nothing is held. While the gang waits for its other members, an exclusive member keeps
-// its GPU and is charged for it. After `maximum` everything goes back, and the gang begins anew.
+// A gang is for work whose parts wait for each other, such as collective kernels. With single leases two tenants may
+// each get one GPU and wait forever for the other's. Members are acquired in the order of the GPUs' UUIDs, whatever the
+// order given, so that gangs cannot wait for each other in a circle. The timeout applies to the whole gang; when it
+// passes, nothing is held. While the gang waits for its other members, an exclusive member keeps its GPU and is charged
+// for it. If the gang is not complete after `maximum`, everything goes back and acquiring begins anew.
 //
-// Errors: DeadlineExceeded after `timeout`; InvalidArgument for two members on one GPU; FailedPrecondition
-// when the calling thread holds a lease of another tenant on one of the GPUs, or one on a GPU that comes
-// after (that would be a way to wait in a circle). Threading: may be released by any thread.
+// Errors: DeadlineExceeded after `timeout`; InvalidArgument for two members on one GPU; FailedPrecondition if the
+// calling thread holds a lease of another tenant on one of the GPUs, or a lease on a GPU that comes later in the order
+// (which could lead to a circle). Threading: may be released by any thread.
 #ifndef GPUSHARE_GANG_H_
 #define GPUSHARE_GANG_H_
 
@@ -34,14 +34,13 @@ namespace gpushare {
 
 struct GangMember {
   const VirtualDevice* device = nullptr;  // one for each GPU
-  // Where the work will go; measured there. None: the time that the gang is held is charged.
+  // The streams on which the work will run and be measured. None: the time that the gang is held is charged.
   std::vector<const Stream*> streams = {};
 };
 
 class Gang {
  public:
-  // `options` holds for each member; its `streams` must be empty, and `maximum` counts from when the gang
-  // is whole.
+  // `options` apply to each member; `streams` must be empty, and `maximum` counts from when the gang is complete.
   static absl::StatusOr<Gang> Acquire(const std::vector<GangMember>& members,
                                       const LeaseOptions& options = {}) {
     std::vector<std::vector<gpushare_stream>> streams;
@@ -63,8 +62,8 @@ class Gang {
     return Gang(gang);
   }
 
-  // Waits for nothing. InvalidArgument when it has been released or moved from. `held` counts from when the
-  // gang was whole; `overrun`: a member took more than the maximum.
+  // Does not wait. InvalidArgument if the gang has been released or moved from. `held` counts from when the gang was
+  // complete; `overrun`: a member took more than the maximum.
   absl::StatusOr<LeaseResult> Release() {
     gpushare_lease_result c = {};
     c.struct_size = sizeof(c);

@@ -6,7 +6,7 @@
 //   absl::StatusOr<Gpu> gpu = Gpu::Open(*runtime, "0");   // ordinal, UUID or PCI id
 //
 // All openings of a GPU in a runtime share one engine, so their tenants share the device. Errors:
-// NotFound, with a list of the GPUs there are. Threading: thread-safe.
+// NotFound, with a list of the existing GPUs. Threading: thread-safe.
 #ifndef GPUSHARE_GPU_H_
 #define GPUSHARE_GPU_H_
 
@@ -25,13 +25,14 @@
 
 namespace gpushare {
 
-// What is known about a GPU, and which limits of others apply to it.
+// What is known about a GPU, and the limits that others (MPS, the cgroup) have set on it.
 struct GpuProbe {
   enum class State {
     kHealthy = GPUSHARE_GPU_HEALTHY,
-    kBusy = GPUSHARE_GPU_BUSY,  // another process or a limit keeps us out; trying later may help
+    kBusy =
+        GPUSHARE_GPU_BUSY,  // another process or a limit keeps this process out; trying later may help
     kAbsent = GPUSHARE_GPU_ABSENT,  // no such GPU
-    kFailed = GPUSHARE_GPU_FAILED,  // it is there and does not work
+    kFailed = GPUSHARE_GPU_FAILED,  // the GPU exists and does not work
   };
   State state = State::kAbsent;
   std::string reason;  // why it is not healthy
@@ -41,19 +42,19 @@ struct GpuProbe {
   int compute_major = 0, compute_minor = 0;
   bool mig = false;
   bool mps = false;
-  int mps_percentage = 0;  // 0: none
+  int mps_percentage = 0;  // 0: no limit
   Bytes memory_total, memory_free;
-  Bytes mps_memory_limit, dmem_limit;  // 0: none
+  Bytes mps_memory_limit, dmem_limit;  // 0: no limit
   Bytes memory_promised;               // sum of the quotas given out by this runtime
   Share guarantees_promised;
 };
 
-// What the process itself takes of a GPU, in nobody's quota.
+// The memory that the process itself takes of a GPU, outside all quotas.
 struct MemoryOverhead {
   Bytes by_driver;  // what the process holds, by the driver's count
-  Bytes charged;    // of it, charged to virtual devices
-  Bytes overhead;   // the rest: contexts, modules, what libraries took past gpushare
-  Bytes reserve;    // what is never promised, so that there is room for it
+  Bytes charged;    // the part charged to virtual devices
+  Bytes overhead;   // the rest: contexts, modules, and what libraries took past gpushare
+  Bytes reserve;    // memory that is never promised, to leave room for the overhead
 };
 
 namespace internal {
@@ -93,7 +94,7 @@ class Gpu {
     return OpenWith(runtime, name, &c);
   }
 
-  // OK also for a GPU that is absent or does not work: the probe says why.
+  // Returns OK also for a GPU that is absent or does not work: the probe says why.
   static absl::StatusOr<GpuProbe> Probe(const Runtime& runtime, const std::string& name = "0") {
     const absl::Status text = internal::CheckText("GPU name", name);
     if (!text.ok()) return text;
@@ -111,8 +112,8 @@ class Gpu {
     return internal::FromC(c);
   }
 
-  // An estimate by NVML, which takes milliseconds: for monitoring. Unavailable: NVML does not tell of this process, in a PID
-  // namespace of its own for instance.
+  // An estimate from NVML, for monitoring: the call takes milliseconds. Unavailable: NVML has no figures for this process,
+  // for instance if it has its own PID namespace.
   absl::StatusOr<MemoryOverhead> Overhead() const {
     gpushare_overhead c = {};
     c.struct_size = sizeof(c);
@@ -124,13 +125,12 @@ class Gpu {
                           .reserve = Bytes(c.reserve)};
   }
 
-  // Gives the GPU up, as the destructor does, and tells how that went. When nothing else on the GPU is
-  // left it waits for work of streams that were destroyed while they were busy, for 5 s at most:
-  // DeadlineExceeded names the tenants of what still runs, whose context and memory are then left to
-  // the driver until the process ends.
+  // Closes the GPU like the destructor, and returns the result. If nothing else uses the GPU, waits at most 5 s for
+  // work on streams that were destroyed while they were busy. DeadlineExceeded names the tenants whose work still runs;
+  // their context and memory are then left to the driver until the process ends.
   absl::Status Close() { return internal::ToStatus(gpushare_gpu_close(handle_.release())); }
 
-  // The scheduler's options in force.
+  // The scheduler options in force.
   absl::StatusOr<SchedulerOptions> scheduler() const {
     gpushare_scheduler_options c = {};
     c.struct_size = sizeof(c);
@@ -139,15 +139,15 @@ class Gpu {
     return internal::FromC(c);
   }
 
-  // Memory for whom the calling thread works (tenant.h says who that is); prefer an Allocator,
-  // which says it.
+  // Allocates for the tenant for which the calling thread works (tenant.h). Prefer an Allocator, which names its virtual
+  // device.
   absl::StatusOr<DevicePtr> Allocate(Bytes size) const {
     gpushare_device_ptr pointer = 0;
     const gpushare_status code = gpushare_gpu_alloc(handle_.get(), size.count(), &pointer);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return DevicePtr(pointer);
   }
-  // Credits whoever allocated it; what gpushare did not allocate is the driver's to free.
+  // Credits the virtual device that allocated the memory. The driver frees memory that gpushare did not allocate.
   absl::Status Free(DevicePtr pointer) const {
     return internal::ToStatus(gpushare_gpu_free(handle_.get(), pointer.value()));
   }

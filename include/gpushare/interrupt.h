@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends waits of the calling thread early: because of a signal, or because nobody wants their outcome any more.
+// Ends waits of the calling thread early, because of a signal or because their result is no longer wanted.
 //
 //   std::atomic<bool> stopping{false};
 //   gpushare::InterruptScope scope([&] { return stopping.load(); });
 //   absl::StatusOr<gpushare::Lease> lease = gpushare::Lease::Acquire(*device);   // Cancelled, once it is stopping
 //
-// A call within the scope waits once, in its place in line. Short timeouts in a loop would each begin at the end of the
-// line, and each count as a refusal.
+// A call within the scope waits once and keeps its place in line. In a loop with short timeouts, each wait would begin at
+// the end of the line and count as a refusal.
 //
-// Units: the function is called each 50 ms of the runtime's clock. Errors: a call whose wait it ends answers Cancelled, and
-// nothing was launched, acquired or allocated; pieces of a copy may have been made. Threading: a scope is of one thread; it does not end waits of others.
+// Units: the function is called every 50 ms of the runtime's clock. Errors: a call whose wait is ended returns Cancelled, and
+// nothing was launched, acquired or allocated; parts of a copy may have been made. Threading: a scope belongs to one thread,
+// and does not end waits of other threads.
 #ifndef GPUSHARE_INTERRUPT_H_
 #define GPUSHARE_INTERRUPT_H_
 
@@ -21,10 +22,10 @@
 namespace gpushare {
 
 // From construction to destruction, while the calling thread waits for its turn (launches, graphs, leases, gangs), for
-// bandwidth (copies) or for memory, `interrupted` says whether the wait is to end. It is called on that thread with no lock held. It may call
-// gpushare, must not throw, and is not called for its own waits. A turn that it asks for on the same virtual device comes
-// before the one that is waited for. A lease that it takes on that GPU and keeps ends a wait for a lease. Scopes nest: the
-// innermost one counts.
+// bandwidth (copies) or for memory, `interrupted` decides whether the wait ends. It is called on that thread with no lock
+// held. It may call gpushare, must not throw, and is not called for its own waits. A turn that it asks for on the same
+// virtual device comes before the one being waited for. If it takes a lease on that GPU and keeps it, a wait for a lease
+// ends. Scopes nest: only the innermost one counts.
 class InterruptScope {
  public:
   explicit InterruptScope(std::function<bool()> interrupted)
@@ -42,7 +43,7 @@ class InterruptScope {
 
  private:
   const std::function<bool()> interrupted_;
-  gpushare_interrupt other_ = {};  // what the thread had before
+  gpushare_interrupt other_ = {};  // the thread's former callback
 };
 
 }  // namespace gpushare

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A permit for code that launches on its own: an inference engine, a cuBLAS call.
+// A permit for code that makes its own launches, such as an inference engine or a cuBLAS call.
 //
 //   absl::StatusOr<Lease> lease =
 //       Lease::Acquire(*device, {.hint = absl::Milliseconds(2), .streams = {&*stream}});
 //   if (!lease.ok()) return lease.status();
-//   model->Execute(stream->native().value());   // whatever it launches there is covered
+//   model->Execute(stream->native().value());   // all that it launches there is covered
 //   lease->Release().IgnoreError();             // or the end of the scope
 //
-// While it is held others' kernels may run between the lease's, unless it is exclusive; it is charged
-// what their known commands leave it of the device's time (docs/meter.md).
+// While the lease is held, kernels of other tenants may run between its kernels, unless it is exclusive. It is charged the
+// device time that the known commands of others leave (docs/meter.md).
 //
-// The wait is at acquire, outside the framework's locks. What it used beyond its hint is debt of the
-// virtual device. On a thread that holds a lease of the same virtual device another waits for nothing, and both are one: it is
-// charged as the first, on the streams of both, until the last is released, in whichever order. Of
-// another one on the same GPU it is FailedPrecondition. Errors: DeadlineExceeded after `timeout`.
-// Threading: may be released by any thread.
+// The thread waits in Acquire(), outside the framework's locks. Use beyond the hint is debt of the virtual device. If the
+// thread already holds a lease of the same virtual device, a second lease does not wait, and both count as one: that is
+// charged like the first, on the streams of both, until the last of them is released, in any order.
 //
-// Where no thread may wait for it, an event loop for instance, it is asked for, and taken when it is there:
+// Errors: DeadlineExceeded after `timeout`; FailedPrecondition if the thread holds a lease of another virtual device on the
+// same GPU. Threading: may be released by any thread.
+//
+// If no thread may wait, for instance in an event loop, ask for the lease and take it when it is ready:
 //
 //   absl::StatusOr<LeaseRequest> request =
 //       LeaseRequest::Ask(*device, {.hint = absl::Milliseconds(2)}, [&] { loop.Post(serve); });
@@ -43,18 +44,18 @@ namespace gpushare {
 
 struct LeaseOptions {
   absl::Duration hint = absl::Microseconds(100);  // device time expected
-  absl::Duration maximum = absl::Seconds(1);      // more becomes debt
-  bool exclusive = false;                         // nobody else's of the same or a lower priority
+  absl::Duration maximum = absl::Seconds(1);      // further use becomes debt
+  bool exclusive = false;  // no work of others with the same or a lower priority runs meanwhile
   absl::Duration timeout = absl::InfiniteDuration();
-  // Where the work will go; measured there. None: the time that the lease is held is charged.
+  // The streams on which the work will run and be measured. None: the time that the lease is held is charged.
   std::vector<const Stream*> streams = {};
-  // Belongs to no thread: neither one with nor refused beside others that the thread holds. For work
-  // that changes threads, such as coroutines.
+  // The lease belongs to no thread: it is neither merged with other leases of the thread nor refused beside them. For
+  // work that changes threads, such as coroutines.
   bool any_thread = false;
 };
 
 struct LeaseResult {
-  bool overrun = false;  // it took more than the maximum
+  bool overrun = false;  // the lease took more than the maximum
   absl::Duration held;   // host time from acquire to release
 };
 
@@ -68,7 +69,7 @@ inline std::vector<gpushare_stream> Handles(const std::vector<const Stream*>& st
   return handles;
 }
 
-// All but the streams.
+// Everything except the streams.
 inline gpushare_lease_options ToC(const LeaseOptions& options) {
   gpushare_lease_options c = {};
   c.struct_size = sizeof(c);
@@ -106,7 +107,7 @@ class Lease {
   }
   ~Lease() { Drop(); }
 
-  // Waits for nothing. InvalidArgument when it has been released or moved from.
+  // Does not wait. InvalidArgument if the lease has been released or moved from.
   absl::StatusOr<LeaseResult> Release() {
     gpushare_lease_result c = {};
     c.struct_size = sizeof(c);
@@ -125,16 +126,16 @@ class Lease {
   gpushare_lease lease_ = nullptr;
 };
 
-// A lease that is asked for and not waited for. It belongs to no thread, and its timeout counts from when it is asked for. The
-// requests of a virtual device are served one after the other, as they came.
+// A request for a lease that no thread waits for. The lease belongs to no thread, and its timeout counts from the request.
+// The requests of a virtual device are served one after the other, in the order in which they were made.
 //
-// Errors: what there is to take may be DeadlineExceeded, and Cancelled after Cancel().
-// Threading: thread-safe, but that its end is its owner's alone: not in the `done` of a request of the same virtual device,
-// for whose end it waits. The end calls it off.
+// Errors: Take() may return DeadlineExceeded, and Cancelled after Cancel().
+// Threading: thread-safe, except that only the owner may destroy it. Destroying it cancels the request and waits for a
+// running `done`, so it must not happen within the `done` of a request of the same virtual device.
 class LeaseRequest {
  public:
-  // `done` (may be empty) is called once, when there is something to take and nobody has called it off: on a thread of
-  // gpushare's, which serves the next request when it has come back. It throws nothing.
+  // `done` (may be empty) is called once, when Take() has a result and the request has not been cancelled. It runs on a
+  // thread of gpushare, which serves the next request after it has returned. It must not throw.
   static absl::StatusOr<LeaseRequest> Ask(const VirtualDevice& device,
                                           const LeaseOptions& options = {},
                                           std::function<void()> done = {}) {
@@ -152,12 +153,12 @@ class LeaseRequest {
 
   LeaseRequest(LeaseRequest&&) noexcept = default;
   LeaseRequest& operator=(LeaseRequest&& other) noexcept {
-    handle_ = std::move(other.handle_);  // the old one ends before its callback goes
+    handle_ = std::move(other.handle_);  // the old request ends before its callback is destroyed
     done_ = std::move(other.done_);
     return *this;
   }
 
-  // Readable (poll, epoll) when there is something to take. The request's: neither to be read nor closed.
+  // Readable (poll, epoll) when Take() has a result. Belongs to the request: do not read or close it.
   absl::StatusOr<int> descriptor() const {
     int descriptor = -1;
     const gpushare_status code = gpushare_lease_request_descriptor(handle_.get(), &descriptor);
@@ -165,7 +166,7 @@ class LeaseRequest {
     return descriptor;
   }
 
-  // What has come of it, once. Unavailable: nothing yet. FailedPrecondition: it was taken.
+  // Returns the result, once. Unavailable: there is none yet. FailedPrecondition: it has been taken.
   absl::StatusOr<Lease> Take() {
     gpushare_lease lease = nullptr;
     const gpushare_status code = gpushare_lease_request_take(handle_.get(), &lease);
@@ -173,8 +174,8 @@ class LeaseRequest {
     return Lease(lease);
   }
 
-  // Nothing is acquired for it any more, and what nobody has taken goes back. Waits for nothing: `done` may be running, or about
-  // to.
+  // Cancels the request: nothing more is acquired for it, and a lease that has not been taken goes back. Does not wait, so
+  // `done` may be running or about to run.
   absl::Status Cancel() { return internal::ToStatus(gpushare_lease_request_cancel(handle_.get())); }
 
  private:
@@ -184,7 +185,7 @@ class LeaseRequest {
 
   std::unique_ptr<std::function<void()>> done_;
   internal::Handle<gpushare_lease_request, gpushare_lease_request_destroy>
-      handle_;  // ends before the callback
+      handle_;  // destroyed before the callback
 };
 
 }  // namespace gpushare

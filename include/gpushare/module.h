@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels: loading them, and how much of the device one launch can hold.
+// Loading kernels, and how much of the device a launch can occupy.
 //
 //   absl::StatusOr<Module> module = Module::Load(*gpu, ptx);
 //   absl::StatusOr<Function> saxpy = module->GetFunction("saxpy");
@@ -36,7 +36,7 @@ struct Dim3 {
 struct LaunchShape {
   Dim3 grid = {}, block = {};
   Bytes shared = Bytes(0);  // dynamic shared memory
-  // At the gate; DeadlineExceeded after it, zero does not wait.
+  // The longest wait at the gate; then DeadlineExceeded. Zero does not wait.
   absl::Duration timeout = absl::InfiniteDuration();
 };
 
@@ -44,19 +44,19 @@ namespace internal {
 inline gpushare_shape ToC(const LaunchShape& s) {
   return {{s.grid.x, s.grid.y, s.grid.z},
           {s.block.x, s.block.y, s.block.z},
-          // More than 32 bits is more than any device has; the driver refuses it.
+          // No device has that much; the driver refuses UINT32_MAX.
           s.shared.count() > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(s.shared.count())};
 }
 }  // namespace internal
 
-// A kernel: a view of CUfunction, valid as long as its module is.
+// A kernel: a view of a CUfunction, valid as long as its module.
 class Function {
  public:
   Function() = default;
   explicit Function(CUfunc_st* native) : native_(native) {}
   CUfunc_st* native() const { return native_; }
 
-  // Part of the GPU's SMs that a launch of this shape can hold: ceil(blocks / blocks per SM) / SMs,
+  // The part of the GPU's SMs that a launch of this shape can occupy: ceil(blocks / blocks per SM) / SMs,
   // at most 1.
   absl::StatusOr<Share> Footprint(const Gpu& gpu, const LaunchShape& shape) const {
     const gpushare_shape c = internal::ToC(shape);
@@ -65,7 +65,7 @@ class Function {
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return Share::Fraction(footprint);
   }
-  // Lets launches ask for so much dynamic shared memory.
+  // Allows launches with up to this much dynamic shared memory.
   absl::Status SetMaxShared(const Gpu& gpu, Bytes bytes) const {
     const uint32_t n =
         bytes.count() > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(bytes.count());
@@ -76,7 +76,7 @@ class Function {
   CUfunc_st* native_ = nullptr;
 };
 
-// Owns a loaded module; unloads it when destroyed, when none of its kernels may be running.
+// Owns a loaded module and unloads it when destroyed. None of its kernels may be running then.
 class Module {
  public:
   // PTX text, a cubin or a fatbin.
@@ -87,8 +87,8 @@ class Module {
     return Module(module);
   }
 
-  // In the virtual device's context: with Isolation::kContext its streams take kernels of such modules only. Keeps
-  // the virtual device.
+  // Loads into the virtual device's context, and keeps the virtual device alive. With Isolation::kContext its streams
+  // accept only kernels of such modules.
   static absl::StatusOr<Module> Load(const VirtualDevice& device, const std::string& image) {
     gpushare_module module = nullptr;
     const gpushare_status code = gpushare_module_load_on(device.handle(), image.c_str(), &module);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// On which of several GPUs?
+// Chooses one of several GPUs for a virtual device.
 //
 //   absl::StatusOr<Placed> placed = Place({&*first, &*second}, *tenant, "memory=8GiB,compute=30%",
 //                                         Placement::kBinpack);
-//   if (!placed.ok()) return placed.status();   // says of each GPU why not, and what would fit
+//   if (!placed.ok()) return placed.status();   // for each GPU: why not, and what would fit
 //   Gpu& chosen = *gpus[placed->index];
 //   absl::StatusOr<Allocator> allocator = Allocator::Create(placed->device);
 //
-// A tenant may have a virtual device on each GPU: place it again for the next one.
+// A tenant may have a virtual device on each GPU: call Place() again for the next one.
 //
-// Errors: ResourceExhausted when none has room (ErrorDetail: the limit of which none has enough, and the
-// most that is left); AlreadyExists when the tenant is on each of them; InvalidArgument. Threading:
-// thread-safe: of two that want the last room one gets it and the other the next best GPU.
+// Errors: ResourceExhausted if no GPU has room (ErrorDetail: the limit that no GPU can meet, and the most that is
+// left); AlreadyExists if the tenant is on every GPU; InvalidArgument. Threading: thread-safe; if two calls want the
+// last room on a GPU, one gets it and the other the next best GPU.
 #ifndef GPUSHARE_PLACEMENT_H_
 #define GPUSHARE_PLACEMENT_H_
 
@@ -34,14 +34,14 @@
 namespace gpushare {
 
 enum class Placement {
-  kBestFit = GPUSHARE_PLACE_BEST_FIT,  // where least is left over of what the spec asks for
-  kBinpack = GPUSHARE_PLACE_BINPACK,   // on the fullest GPU, so that others stay empty
-  kSpread = GPUSHARE_PLACE_SPREAD,     // on the emptiest
+  kBestFit = GPUSHARE_PLACE_BEST_FIT,  // the GPU with the least left over of what the spec asks for
+  kBinpack = GPUSHARE_PLACE_BINPACK,   // the fullest GPU, so that others stay empty
+  kSpread = GPUSHARE_PLACE_SPREAD,     // the emptiest GPU
 };
 
 struct Placed {
   VirtualDevice device;
-  size_t index = 0;  // of its GPU in the list
+  size_t index = 0;  // index of its GPU in the list
 };
 
 inline absl::StatusOr<Placed> Place(absl::Span<const Gpu* const> gpus, const Tenant& tenant,
@@ -66,9 +66,9 @@ inline absl::StatusOr<Placed> Place(absl::Span<const Gpu* const> gpus, const Ten
   return Place(gpus, tenant, *parsed, placement);
 }
 
-// What a GPU could still promise.
+// What a GPU can still promise.
 struct Room {
-  Bytes memory_total;  // less the runtime's reserve
+  Bytes memory_total;  // the GPU's memory less the runtime's reserve
   Bytes memory_left;   // neither promised as a quota nor in use without one
   Share guarantee_left;
   uint64_t virtual_devices = 0;

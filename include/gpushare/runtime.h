@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime: the driver, its GPUs, the clock. One a process.
+// The runtime: the driver, its GPUs and the clock. A process has one.
 //
 //   absl::StatusOr<Runtime> runtime =
 //       Runtime::Create({.driver = "sim", .simulation = "memory=16GiB"});
@@ -7,8 +7,8 @@
 //   std::cout << runtime->info()->driver_path << "\n";
 //   absl::StatusOr<Gpu> gpu = Gpu::Open(*runtime, "0");
 //
-// Errors: Unavailable without a driver, or without a broker that is asked for. Threading: everything is thread-safe; moving and destroying
-// are not. Destroying it while GPUs or tenants live is allowed: they keep what they need.
+// Errors: Unavailable if there is no driver, or the requested broker is not there. Threading: everything is thread-safe,
+// except moving and destroying. It may be destroyed while GPUs or tenants exist: they keep what they need.
 #ifndef GPUSHARE_RUNTIME_H_
 #define GPUSHARE_RUNTIME_H_
 
@@ -35,15 +35,15 @@ struct RuntimeOptions {
   std::string driver = "";
   // Configuration of the simulated GPU, e.g. "memory=8GiB,clock=wall" (gpushare/testing/sim.h).
   std::string simulation = "";
-  // Device memory of each GPU that is never promised: contexts, modules, libraries. Not given: the
-  // larger of 256 MiB and 1 % of the device's memory, at most half of it; GPUSHARE_MEMORY_RESERVE when set.
+  // Device memory of each GPU that is never promised, for contexts, modules and libraries. Default:
+  // GPUSHARE_MEMORY_RESERVE if set, else the larger of 256 MiB and 1 % of the device's memory, at most half of it.
   std::optional<Bytes> memory_reserve = std::nullopt;
-  // Socket of the node's broker, which divides each GPU among this process and others: what the
-  // runtime's virtual devices have together is what this process's tenant is granted there. Not
-  // given: GPUSHARE_BROKER, when set; empty or "none": none, whatever the environment says.
+  // Socket of the node's broker, which divides each GPU among processes: the runtime's virtual devices together get
+  // what this process's tenant is granted there. Default: GPUSHARE_BROKER if set. Empty or "none": no broker, whatever
+  // the environment says.
   std::optional<std::string> broker = std::nullopt;
-  // Which tenant this process is to the broker (GPUSHARE_TENANT), and the share that it asks for where
-  // the broker lets its tenants ask (GPUSHARE_SPEC).
+  // The tenant as which this process registers with the broker (default: GPUSHARE_TENANT), and the share that it asks
+  // for if the broker lets its tenants ask (default: GPUSHARE_SPEC).
   std::optional<std::string> broker_tenant = std::nullopt, broker_spec = std::nullopt;
 };
 
@@ -52,10 +52,10 @@ struct RuntimeInfo {
   int driver_version = 0;  // 13000 is CUDA 13.0
   bool simulated = false;
   std::string driver_path;
-  std::string broker_tenant;  // who this process is to its broker; empty: there is none
+  std::string broker_tenant;  // this process's tenant at its broker; empty: no broker
 };
 
-// A thread of the runtime's clock. Joins when destroyed.
+// A thread on the runtime's clock. Joins when destroyed.
 class Thread {
  public:
   Thread() = default;
@@ -69,7 +69,7 @@ class Thread {
     return *this;
   }
 
-  // Waits for its end; call it from a thread of the same clock. Once; later calls do nothing.
+  // Waits for the thread's end; call it from a thread on the same clock. Later calls do nothing.
   void Join() {
     if (thread_ != nullptr) static_cast<void>(gpushare_thread_join(thread_));
     thread_ = nullptr;
@@ -116,8 +116,8 @@ class Runtime {
                        c.broker_tenant};
   }
 
-  // The time of the clock on which deadlines and statistics run, since an epoch of its own: the
-  // simulated GPU's virtual clock, else CLOCK_MONOTONIC.
+  // The time of the clock for deadlines and statistics, since that clock's epoch: the simulated GPU's virtual clock, or
+  // CLOCK_MONOTONIC.
   absl::Duration Now() const {
     int64_t ns = 0;
     static_cast<void>(gpushare_runtime_now(handle_.get(), &ns));
@@ -128,10 +128,9 @@ class Runtime {
   }
   void SleepFor(absl::Duration how_long) const { SleepUntil(Now() + how_long); }
 
-  // A thread of that clock. An exception that leaves `body` ends the program by std::terminate(), as it
-  // does on a std::thread. On the virtual clock one of them runs at a time, and every run is the
-  // same; shares and latencies of other threads mean nothing there. With a real GPU it is an
-  // ordinary thread.
+  // Starts a thread on that clock. An exception that leaves `body` ends the program by std::terminate(), as with
+  // std::thread. On the virtual clock one such thread runs at a time, and every run is the same; shares and latencies of
+  // other threads mean nothing there. With a real GPU it is an ordinary thread.
   absl::StatusOr<Thread> StartThread(const std::string& name, std::function<void()> body) const {
     const absl::Status text = internal::CheckText("thread name", name);
     if (!text.ok()) return text;
@@ -145,8 +144,7 @@ class Runtime {
     return thread;
   }
 
-  // A function of the loaded driver, e.g. of gpushare/testing/sim.h; null when it has none of that
-  // name.
+  // A function of the loaded driver, for example from gpushare/testing/sim.h; null if it has no function of that name.
   template <typename Function>
   Function* Symbol(const char* name) const {
     void* symbol = nullptr;

@@ -4,11 +4,10 @@
 //   SchedulerOptions options = SchedulerOptions::Throughput();
 //   options.idle_budget = 0;   // never idle on purpose
 //   absl::StatusOr<Gpu> gpu = Gpu::Open(*runtime, "0", options);
-//   std::cout << *gpu->scheduler()->window << "\n";   // what is in force
+//   std::cout << *gpu->scheduler()->window << "\n";   // the value in force
 //
-// Who gets how much is in the specs of the virtual devices (spec.h); this is about the how. The
-// options count at the first opening of a GPU in a runtime. Errors: InvalidArgument names the
-// option and its range.
+// The specs of the virtual devices (spec.h) say who gets how much; these options say how it is enforced. They
+// take effect at the first opening of a GPU in a runtime. Errors: InvalidArgument names the option and its range.
 #ifndef GPUSHARE_SCHEDULER_H_
 #define GPUSHARE_SCHEDULER_H_
 
@@ -21,29 +20,29 @@
 
 namespace gpushare {
 
-// What is not given keeps its default (docs/tuning.md).
+// Options that are not given keep their defaults (docs/tuning.md).
 struct SchedulerOptions {
-  // Device time that may be outstanding; 240 us.
+  // Device time that may be outstanding. Default: 240 us.
   std::optional<absl::Duration> window = std::nullopt;
-  // Commands always let through; 2.
+  // Number of commands that may always be outstanding. Default: 2.
   std::optional<int> min_commands = std::nullopt;
-  // Longest grant while tenants contend; 50 us.
+  // Longest grant while tenants contend. Default: 50 us.
   std::optional<absl::Duration> grant = std::nullopt;
-  // How long a tenant's next launch is waited for; 15 us.
+  // How long the arbiter waits for a tenant's next launch. Default: 15 us.
   std::optional<absl::Duration> anticipation = std::nullopt;
-  // A held thread stays on its processor so long; 200 us.
+  // How long a held thread spins on its processor. Default: 200 us.
   std::optional<absl::Duration> spin = std::nullopt;
-  // Part of the time that may be idled on purpose; 0.015.
+  // Part of the time that the device may be left idle on purpose. Default: 0.015.
   std::optional<double> idle_budget = std::nullopt;
-  // Part of the device for bands that a higher one closes; 0.
+  // Part of the device that is kept for bands while a higher one closes them. Default: 0.
   std::optional<double> low_band_floor = std::nullopt;
-  // Lower bands stay closed so long after a higher one's work; 30 us.
+  // How long lower bands stay closed after work of a higher one. Default: 30 us.
   std::optional<absl::Duration> high_grace = std::nullopt;
-  // `window` and `min_commands` while a high-priority tenant is there; 80 us and 1.
+  // `window` and `min_commands` while a high-priority tenant is on the GPU. Defaults: 80 us and 1.
   std::optional<absl::Duration> high_band_window = std::nullopt;
   std::optional<int> high_band_min_commands = std::nullopt;
 
-  // More in flight: less host sensitivity, coarser shares.
+  // More commands in flight: less sensitive to delays of the host, but coarser shares.
   static SchedulerOptions Throughput() {
     SchedulerOptions options;
     options.min_commands = 8;

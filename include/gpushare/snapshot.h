@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened: every counter of every virtual device. Those of one device belong together; devices are read one
-// after the other, some microseconds apart.
+// All counters of all virtual devices. The counters of one device are consistent; devices are read one after the other,
+// some microseconds apart.
 //
 //   absl::StatusOr<Snapshot> before = Snapshot::Take(*runtime);
 //   ...
@@ -9,10 +9,9 @@
 //     std::cout << device.tenant << " was held " << device.throttled << "\n";
 //   }
 //
-// Counters only grow, so the difference of two snapshots tells what happened between them. The three
-// times of `compute` grow too, but for corrections: what was predicted too long goes back. Limits,
-// `memory.limit`, `used` and `allocations` are as they are now; `memory.peak` and the quantiles are of
-// the device's whole life. Plain values.
+// Counters only grow, so the difference of two snapshots tells what happened between them. The three times of `compute`
+// grow too, except for corrections of predictions that were too long. Limits, `memory.limit`, `used` and `allocations`
+// are current values; `memory.peak` and the quantiles cover the device's whole life. Plain values.
 #ifndef GPUSHARE_SNAPSHOT_H_
 #define GPUSHARE_SNAPSHOT_H_
 
@@ -37,9 +36,9 @@ namespace gpushare {
 struct VirtualDeviceStats {
   std::string tenant;
   std::string
-      parent;  // the tenant's; empty: it has none. A parent's memory is that of its children as well
-  int gpu = 0;          // ordinal
-  absl::Duration time;  // when it was taken, on the runtime's clock
+      parent;   // the tenant's parent; empty: none. A parent's memory includes that of its children
+  int gpu = 0;  // ordinal
+  absl::Duration time;  // when the counters were read, on the runtime's clock
   bool suspended = false;
   Priority priority = Priority::kNormal;  // limits in force
   double weight = 1;
@@ -48,31 +47,32 @@ struct VirtualDeviceStats {
   struct {
     Bytes limit, used, peak;
     uint64_t denied =
-        0;  // times that the quota had no room, also before a wait or a reclaim that made some
+        0;  // times that the quota had no room, even if a wait or a reclaim then made room
     Bytes denied_bytes;
-    uint64_t allocations = 0;  // live
-    Bytes borrowed;            // beyond what the spec guarantees
-    Bytes lent;                // to others, of what it guarantees
+    uint64_t allocations = 0;  // live allocations
+    Bytes borrowed;            // held beyond what the spec guarantees
+    Bytes lent;                // the part of what the spec guarantees that is lent to others
   } memory;
 
   struct {
-    // Kernels, graphs, sets and copies within the device that were handed to it, not those under a lease.
+    // Kernels, graphs, memsets and device-to-device copies that were handed to the device, except those under a lease.
     uint64_t launches = 0;
     uint64_t graph_launches = 0;
     absl::Duration predicted;  // device time of the settled work, as predicted
     absl::Duration measured;   // the same work, as measured
-    absl::Duration charged;    // in all, corrected by measurement
+    absl::Duration charged;    // in total, corrected by measurement
     uint64_t markers = 0;      // timing events recorded
-    // Those that the driver refused: that work is charged as predicted and not measured.
+    // Markers that the driver refused: their work is charged as predicted and not measured.
     uint64_t markers_failed = 0;
-    std::string driver_error;  // the latest of these refusals, with the call's name; empty: none
+    std::string driver_error;  // the latest refusal of a marker, with the call's name; empty: none
   } compute;
 
   uint64_t waits = 0;        // launches that were held
   absl::Duration throttled;  // host time that they were held
   absl::Duration wait_p50, wait_p99;
   std::array<uint64_t, GPUSHARE_WAIT_BUCKETS> wait_histogram{};  // [2^i, 2^(i+1)) us
-  uint64_t held_past_bound = 0;  // let through since another might be waiting for it
+  uint64_t held_past_bound =
+      0;  // launches let through because other work might be waiting for them
 
   struct Copies {
     Bytes bytes;
@@ -145,7 +145,7 @@ struct Snapshot {
     return snapshot;
   }
 
-  // Null: it has no device on that GPU.
+  // Null: the tenant has no device on that GPU.
   const VirtualDeviceStats* Find(const std::string& tenant, int gpu = 0) const {
     for (const VirtualDeviceStats& device : devices) {
       if (device.gpu == gpu && device.tenant == tenant) return &device;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a virtual device is to have; validated as a whole, with
-// one text form everywhere (C++, C, command line, environment).
+// The share that a virtual device asks for. It is validated as a whole, and has one text form everywhere (C++, C, command
+// line, environment).
 //
 //   absl::StatusOr<VirtualDeviceSpec> spec =
 //       VirtualDeviceSpec::Parse("memory=8GiB,compute=30%,priority=high");
@@ -14,20 +14,21 @@
 //   memory            1B to 2^63-1 B: 8GiB, 512MiB, 1.5GB, 1073741824;    no quota: what the quotas of
 //                     or a part of the device less the reserve: 50%;      others leave, first come
 //                     a number without a unit is bytes, 1048576 or more
-//   memory_cap        as memory, and at least that: the most that may be   memory
-//                     held; beyond `memory` it is borrowed from what others
-//                     leave unused, and they can have it back
-//   compute           0.01% to 100%: share asked; what it means is the    0 %
-//                     policy's matter; without one, as burst-share
+//   memory_cap        like memory, and at least that: the most that may    memory
+//                     be held; memory beyond `memory` is borrowed from what
+//                     others leave unused, and they can have it back
+//   compute           0.01% to 100%: share asked for; the policy decides  0 %
+//                     what it means; without a policy, as burst-share
 //   weight            1e-6 to 1e6: part of what is not guaranteed         1
 //   guarantee         [0%, 100%]: least share while backlogged            by policy, else 0 %
-//   cap               0.01% to 100%, >= guarantee: most, also when idle   by policy, else 100 %
+//   cap               0.01% to 100%, >= guarantee: largest share, even    by policy, else 100 %
+//                     if the device is idle otherwise
 //   burst             0s to 10s: device time that a tenant back from      20ms
 //                     idle may be ahead by: 500us, 20ms, 1s
 //   priority          high, normal, low                                   the tenant's, else normal
-//   delay             0% to 20%: of priority high; by so much of what its    3%
-//                     work takes alone may kernels of lower ones that run
-//                     beside it make it later; 0%: none is let in beside it
+//   delay             0% to 20%, for priority high: how much longer than     3%
+//                     alone its work may take because of kernels of lower
+//                     priorities beside it; 0%: none may run beside it
 //   h2d, d2h          1KB/s to 10TB/s: 4GB/s, 512MiB/s; none              no limit
 //   isolation         shared, context, green, process                     shared
 //                     green needs compute or guarantee, rounded up to the driver's steps of SMs,
@@ -36,12 +37,12 @@
 //   policy            a name of PolicyNames()                             none
 //
 // Sizes take B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB or no unit (bytes). Shares take
-// `30%`. What a policy would contradict is refused (docs/api-and-abi.md has the table): best-effort and
-// a guarantee, fair-share and a weight.
+// `30%`. Keys that contradict the policy are refused (docs/api-and-abi.md has the table), for example
+// best-effort with a guarantee, or fair-share with a weight.
 //
-// Errors: Parse and Validate answer InvalidArgument and name the field, what was given and the
-// allowed range; Unimplemented for what is valid and not offered yet. A plain value: threads as for
-// int.
+// Errors: Parse and Validate return InvalidArgument, which names the field, the value given and the
+// allowed range, and Unimplemented for values that are valid but not offered yet. Threading: a plain
+// value, like int.
 #ifndef GPUSHARE_SPEC_H_
 #define GPUSHARE_SPEC_H_
 
@@ -62,7 +63,8 @@
 namespace gpushare {
 
 enum class Priority {
-  kHigh = GPUSHARE_PRIORITY_HIGH,  // bypasses the gate, charged afterwards; lower ones wait for it
+  kHigh =
+      GPUSHARE_PRIORITY_HIGH,  // bypasses the gate, is charged afterwards; lower priorities wait for it
   kNormal = GPUSHARE_PRIORITY_NORMAL,
   kLow = GPUSHARE_PRIORITY_LOW,
 };
@@ -70,9 +72,11 @@ enum class Priority {
 // What tenants are protected from; docs/isolation.md has the table.
 enum class Isolation {
   kShared = GPUSHARE_ISOLATION_SHARED,  // one context: an illegal address ends every tenant's work
-  kContext = GPUSHARE_ISOLATION_CONTEXT,  // one of its own: a fault of its own
-  kGreen = GPUSHARE_ISOLATION_GREEN,      // SMs of its own; faults as shared
-  kProcess = GPUSHARE_ISOLATION_PROCESS,  // a process of its own, by a broker: faults of its own
+  kContext =
+      GPUSHARE_ISOLATION_CONTEXT,     // its own context: an illegal address ends only its own work
+  kGreen = GPUSHARE_ISOLATION_GREEN,  // its own SMs; faults as with kShared
+  kProcess =
+      GPUSHARE_ISOLATION_PROCESS,  // its own process, by a broker: faults end only its own work
 };
 
 enum class Oversubscription {
@@ -92,7 +96,7 @@ struct VirtualDeviceSpec {
   std::optional<absl::Duration> burst = std::nullopt;
   std::optional<Priority> priority = std::nullopt;
   std::optional<Share> delay = std::nullopt;
-  // BytesPerSecond(0): no limit, also where there was one.
+  // BytesPerSecond(0): no limit; also removes an earlier one.
   std::optional<Bandwidth> h2d = std::nullopt;
   std::optional<Bandwidth> d2h = std::nullopt;
   std::optional<Isolation> isolation = std::nullopt;
@@ -101,13 +105,13 @@ struct VirtualDeviceSpec {
 
   static absl::StatusOr<VirtualDeviceSpec> Parse(std::string_view text);
   absl::Status Validate() const;
-  // The text form; the error's text for a spec that is not valid.
+  // The text form, or the error's text if the spec is not valid.
   std::string ToString() const;
 
   friend bool operator==(const VirtualDeviceSpec&, const VirtualDeviceSpec&) = default;
 };
 
-// The names that `policy` takes: presets of {weight, guarantee, cap, priority}, by the words that
+// The names that `policy` takes: presets of {weight, guarantee, cap, priority}, under names that
 // operators know from other systems.
 inline std::vector<std::string> PolicyNames() {
   std::vector<std::string> names;
@@ -117,7 +121,7 @@ inline std::vector<std::string> PolicyNames() {
 
 namespace internal {
 
-// A policy name too long for the C struct is cut, and so stays unknown; one with a zero byte too.
+// A policy name that is too long for the C struct is cut, and a zero byte in it is replaced: both stay unknown names.
 inline gpushare_spec ToC(const VirtualDeviceSpec& s) {
   gpushare_spec c = {};
   c.struct_size = sizeof(c);

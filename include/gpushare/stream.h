@@ -6,15 +6,15 @@
 //   stream->Launch(kernel, {.grid = {1024}, .block = {256}}, x.pointer(), n);
 //   stream->Synchronize();
 //
-//   absl::StatusOr<Stream> adopted = Stream::Bind(*device, framework_stream);   // of somebody else
+//   absl::StatusOr<Stream> adopted = Stream::Bind(*device, framework_stream);   // made elsewhere
 //
-// A launch waits when it is not the tenant's turn (not for high priority), otherwise costs some
-// nanoseconds more than the driver's own call. While a stream is captured nothing is held or
-// charged: the graph's launches are.
+// A launch waits if it is not the tenant's turn (never with high priority); otherwise it costs some
+// nanoseconds more than the driver's own call. While a stream is being captured, nothing is held or
+// charged; the launches of the graph are.
 //
 // Errors: the driver's, with its code in ErrorDetail; DeadlineExceeded when a launch's timeout
-// passes; Cancelled when the virtual device goes away. Threading: thread-safe, as far as CUDA
-// streams are: calls from several threads on one stream are ordered as they come.
+// passes; Cancelled when the virtual device goes away. Threading: thread-safe, like CUDA streams:
+// calls from several threads on one stream take effect in the order in which they come.
 #ifndef GPUSHARE_STREAM_H_
 #define GPUSHARE_STREAM_H_
 
@@ -59,14 +59,14 @@ class Event {
   absl::Status Synchronize() const {
     return internal::ToStatus(gpushare_event_synchronize(handle_.get()));
   }
-  // From `start` to this; both with timing, both done.
+  // The time from `start` to this event. Both must have been made with timing, and be done.
   absl::StatusOr<absl::Duration> Since(const Event& start) const {
     int64_t ns = 0;
     const gpushare_status code = gpushare_event_elapsed(start.handle_.get(), handle_.get(), &ns);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return absl::Nanoseconds(ns);
   }
-  // Null when moved from.
+  // Null if moved from.
   CUevent_st* native() const {
     CUevent_st* native = nullptr;
     static_cast<void>(gpushare_event_native(handle_.get(), &native));
@@ -79,7 +79,7 @@ class Event {
   internal::Handle<gpushare_event, gpushare_event_destroy> handle_;
 };
 
-// A captured graph, ready to launch. One command for the gate.
+// A captured graph, ready to launch. The gate treats a launch of it as one command.
 class Graph {
  public:
   CUgraphExec_st* native() const {
@@ -103,8 +103,8 @@ class Stream {
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return Stream(stream);
   }
-  // Adopts a stream of somebody else (null: the legacy default stream); destroying this object
-  // unbinds it, and must come before its own end. AlreadyExists: it is bound already.
+  // Adopts a stream that was made elsewhere (null: the legacy default stream). Destroying this object
+  // unbinds the stream, and must come before the stream itself ends. AlreadyExists: it is bound already.
   static absl::StatusOr<Stream> Bind(const VirtualDevice& device, CUstream_st* native) {
     gpushare_stream stream = nullptr;
     const gpushare_status code = gpushare_stream_bind(device.handle(), native, &stream);
@@ -112,8 +112,8 @@ class Stream {
     return Stream(stream);
   }
 
-  // -- Launches -- The arguments as the kernel declares them, in order: trivially copyable values,
-  // e.g. DevicePtr, int, float.
+  // -- Launches -- Arguments are given in the order in which the kernel declares them, as trivially
+  // copyable values such as DevicePtr, int, float.
   template <typename... Arguments>
   absl::Status Launch(const Function& function, const LaunchShape& shape,
                       Arguments... arguments) const {
@@ -122,14 +122,14 @@ class Stream {
     void* params[sizeof...(arguments) + 1] = {&arguments..., nullptr};
     return LaunchRaw(function.native(), shape, params);
   }
-  // `params` points to each argument. The shorter of `timeout` and the shape's counts.
+  // `params` points to each argument. The shorter of `timeout` and the shape's timeout applies.
   absl::Status LaunchRaw(CUfunc_st* function, const LaunchShape& shape, void** params,
                          absl::Duration timeout = absl::InfiniteDuration()) const {
     const gpushare_shape c = internal::ToC(shape);
     return internal::ToStatus(gpushare_stream_launch(handle_.get(), function, &c, params,
                                                      TimeoutNs(std::min(timeout, shape.timeout))));
   }
-  // All blocks resident at once; has the device to itself.
+  // All blocks are resident at once, and the launch has the device to itself.
   template <typename... Arguments>
   absl::Status LaunchCooperative(const Function& function, const LaunchShape& shape,
                                  Arguments... arguments) const {
@@ -146,13 +146,13 @@ class Stream {
         gpushare_stream_launch_graph(handle_.get(), graph, TimeoutNs(timeout)));
   }
   absl::Status LaunchGraph(const Graph& graph) const { return LaunchGraph(graph.native()); }
-  // Calls `function` on a thread of the driver's when the stream comes to it; what follows waits for its end.
-  // It must not call the driver. Not held, and not charged as device time.
+  // Calls `function` on a thread of the driver when the stream reaches it; later work of the stream waits for its end.
+  // It must not call the driver. The call is not held at the gate and not charged as device time.
   absl::Status LaunchHost(void (*function)(void*), void* argument) const {
     return internal::ToStatus(gpushare_stream_launch_host(handle_.get(), function, argument));
   }
 
-  // -- Copies; between host and device within the virtual device's bandwidth --
+  // -- Copies; those between host and device keep to the virtual device's bandwidth --
   absl::Status CopyToDevice(DevicePtr to, const void* from, Bytes size) const {
     return internal::ToStatus(
         gpushare_stream_copy_h2d(handle_.get(), to.value(), from, size.count()));
@@ -165,7 +165,7 @@ class Stream {
     return internal::ToStatus(
         gpushare_stream_copy_d2d(handle_.get(), to.value(), from.value(), size.count()));
   }
-  // These return when the copy has been handed to the device.
+  // The following return when the copy has been handed to the device.
   absl::Status CopyToDeviceAsync(DevicePtr to, const void* from, Bytes size) const {
     return internal::ToStatus(
         gpushare_stream_copy_h2d_async(handle_.get(), to.value(), from, size.count()));
@@ -187,8 +187,7 @@ class Stream {
   absl::Status Synchronize() const {
     return internal::ToStatus(gpushare_stream_synchronize(handle_.get()));
   }
-  // A yield point, for a host that is about to compute for long: unused granted time goes to
-  // others.
+  // Gives unused granted time to others. Call it before the host computes for long.
   absl::Status Yield() const { return internal::ToStatus(gpushare_stream_yield(handle_.get())); }
   absl::Status Record(const Event& event) const { return Record(event.native()); }
   absl::Status Record(CUevent_st* event) const {
@@ -210,8 +209,8 @@ class Stream {
     return Graph(graph);
   }
 
-  // For calls that gpushare does not offer; what is launched past gpushare is neither held nor
-  // charged, unless a lease covers it.
+  // For calls that gpushare does not offer. Work launched past gpushare is neither held nor charged,
+  // unless a lease covers it.
   absl::StatusOr<CUstream_st*> native() const {
     CUstream_st* native = nullptr;
     const gpushare_status code = gpushare_stream_native(handle_.get(), &native);
@@ -222,7 +221,7 @@ class Stream {
 
  private:
   explicit Stream(gpushare_stream handle) : handle_(handle) {}
-  // Most launches wait for ever; to divide a duration takes longer than to admit one.
+  // Most launches have no timeout, and converting a duration takes longer than admitting a launch.
   static int64_t TimeoutNs(absl::Duration timeout) {
     return timeout == absl::InfiniteDuration() ? GPUSHARE_FOREVER
                                                : absl::ToInt64Nanoseconds(timeout);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose work is it?
+// Tenants, and the attribution of work to them.
 //
 //   absl::StatusOr<Tenant> tenant = Tenant::Create(*runtime, {.name = "team-a"});
 //   {
@@ -8,30 +8,30 @@
 //     pool.Run([token] { TenantScope inherited(token); Work(); });
 //   }
 //
-// A call that does not say whose it is belongs to the first there is of: the virtual device to
+// A call that does not name a tenant belongs to the first of these that exists: the virtual device to
 // which the stream is bound, the thread's scope, the current context's virtual device, the tenant
-// "default". (Thread scope alone is not enough: autograd runs backward passes on threads of its
-// own, but on the forward pass's streams.)
+// "default". (The thread's scope alone is not enough: autograd runs backward passes on its own
+// threads, but on the streams of the forward pass.)
 //
-// Budgets inside budgets: tenants with a parent divide what the parent has.
+// Budgets inside budgets: tenants with a parent divide the parent's share.
 //
 //   absl::StatusOr<Tenant> team = Tenant::Create(*runtime, {.name = "team"});
 //   absl::StatusOr<VirtualDevice> all = VirtualDevice::Create(*gpu, *team, "memory=16GiB,compute=50%");
 //   absl::StatusOr<Tenant> user = Tenant::Create(*runtime, {.name = "user", .parent = &*team});
 //   absl::StatusOr<VirtualDevice> one = VirtualDevice::Create(*gpu, *user, "memory=4GiB,weight=2");
 //
-// What a child allocates is charged to its own quota and to the parent's, and both hold. Weights are among siblings, who
-// divide the time that the parent is entitled to; what one leaves goes to its siblings first. The parent's guarantee, cap and copy
-// rates are those of all of them together, what it launches itself included (as a child of weight 1). A child's guarantee comes
-// out of its parent's, and its priority is the parent's or lower. Memory and shares in a child's spec are parts of the GPU, as
-// everybody's. One level.
+// A child's allocations are charged to its own quota and to the parent's, and both limits apply. Weights count among siblings,
+// which divide the time that the parent is entitled to; time that one leaves goes to its siblings first. The parent's
+// guarantee, cap and copy rates apply to all of them together, including what the parent launches itself (as a child of
+// weight 1). A child's guarantee comes out of its parent's, and its priority is the parent's or lower. Memory and shares in a
+// child's spec are parts of the GPU, as in any spec. There is one level: a child cannot have children.
 //
-// Errors: AlreadyExists for a name that is taken; Unimplemented for a parent that has one itself. A virtual device of a child:
-// FailedPrecondition where the parent has none on that GPU, or one without a memory quota; InvalidArgument for a priority
-// above the parent's; Unimplemented under a broker, for an isolation other than shared and context, and for memory_cap (which the
-// parent may have). A parent's handle cannot be destroyed before its children's: declare it before them. (It stays until the
-// process ends otherwise.) Its virtual device stays while a child has one on that GPU. Threading: thread-safe; a scope belongs to
-// its thread.
+// Errors: AlreadyExists for a name that is taken; Unimplemented for a parent that has a parent itself. For a virtual device of
+// a child: FailedPrecondition if the parent has none on that GPU, or one without a memory quota; InvalidArgument for a priority
+// above the parent's; Unimplemented under a broker, for an isolation other than shared and context, and for memory_cap (which
+// the parent may have). A parent's handle cannot be destroyed before its children's: declare it before them. (Otherwise it
+// stays until the process ends.) The parent's virtual device stays while a child has one on that GPU. Threading: thread-safe; a
+// scope belongs to its thread.
 #ifndef GPUSHARE_TENANT_H_
 #define GPUSHARE_TENANT_H_
 
@@ -58,7 +58,7 @@ class Tenant;
 struct TenantOptions {
   std::string name;  // 1 to 63 bytes of UTF-8, unique in the runtime
   std::map<std::string, std::string> labels = {};
-  std::optional<Priority> priority = std::nullopt;  // of virtual devices whose spec gives none
+  std::optional<Priority> priority = std::nullopt;  // for virtual devices whose spec gives none
   const Tenant* parent = nullptr;                   // budgets inside budgets: see above
 };
 
@@ -66,7 +66,7 @@ struct TenantOptions {
 class Tenant {
  public:
   static absl::StatusOr<Tenant> Create(const Runtime& runtime, const TenantOptions& options);
-  // The tenant of all work that is nobody's.
+  // The tenant of all work that is not attributed to another.
   static absl::StatusOr<Tenant> Default(const Runtime& runtime) {
     gpushare_tenant tenant = nullptr;
     const gpushare_status code = gpushare_runtime_default_tenant(runtime.handle(), &tenant);
@@ -80,7 +80,7 @@ class Tenant {
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return std::string(name);
   }
-  // NotFound: it has no such label.
+  // NotFound: the tenant has no such label.
   absl::StatusOr<std::string> label(const std::string& key) const {
     const absl::Status text = internal::CheckText("tenant label", key);
     if (!text.ok()) return text;
@@ -97,8 +97,8 @@ class Tenant {
   internal::Handle<gpushare_tenant, gpushare_tenant_destroy> handle_;
 };
 
-// Names a tenant without owning it; a copy is as good. Entering it after the tenant is gone, or one that was moved
-// from when this was made, is an error that TenantScope::status() tells.
+// Names a tenant without owning it; may be copied. If the tenant is gone when a scope enters, or had been moved from when
+// the token was made, TenantScope::status() returns an error.
 class TenantToken {
  public:
   TenantToken() = default;
@@ -110,14 +110,14 @@ class TenantToken {
   friend class TenantScope;
   explicit TenantToken(gpushare_tenant tenant) : tenant_(tenant), given_(tenant != nullptr) {}
   gpushare_tenant tenant_ = nullptr;
-  bool given_ = false;  // else nobody's
+  bool given_ = false;  // false: the token names no tenant
 };
 
-// From construction to destruction, on one thread, unattributed work is this tenant's. Scopes nest.
+// From construction to destruction, unattributed work of this thread belongs to the tenant. Scopes nest.
 class TenantScope {
  public:
   explicit TenantScope(const Tenant& tenant) : TenantScope(TenantToken(tenant)) {}
-  // A token of nobody leaves the thread as it is.
+  // A token that names no tenant changes nothing.
   explicit TenantScope(TenantToken token) {
     if (token) status_ = gpushare_scope_enter(token.handle(), &scope_);
   }
@@ -127,14 +127,14 @@ class TenantScope {
   TenantScope(const TenantScope&) = delete;
   TenantScope& operator=(const TenantScope&) = delete;
 
-  // InvalidArgument: the tenant was gone or moved from, and the thread works for whom it worked before.
+  // InvalidArgument: the tenant was gone or moved from, and the thread works for the same tenant as before.
   absl::Status status() const {
     if (status_ == GPUSHARE_OK) return absl::OkStatus();
     return absl::Status(static_cast<absl::StatusCode>(status_),
                         "the tenant of this scope has been destroyed, or was moved from");
   }
 
-  // For whom the calling thread works.
+  // The tenant for which the calling thread works.
   static TenantToken Current() {
     gpushare_tenant tenant = nullptr;
     static_cast<void>(gpushare_scope_current(&tenant));

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened when: waits at the gate, leases, device time, memory, as a file for ui.perfetto.dev or
+// Records waits at the gate, leases, device time and memory over time, as a file for ui.perfetto.dev or
 // chrome://tracing, or as values.
 //
 //   absl::StatusOr<Trace> trace = Trace::Start(*runtime);
 //   ...
-//   absl::Status written = trace->Write("out.json");   // what was recorded up to now
+//   absl::Status written = trace->Write("out.json");   // everything recorded so far
 //
-// It covers every GPU that is open in the runtime, and those that are opened while it lasts. The latest
-// events of each GPU are kept, `capacity` of them; lost() says how many were overwritten, and so does
-// the file. Destroying it ends the recording.
+// A trace covers every GPU that is open in the runtime, and those that are opened while it records. The
+// latest `capacity` events of each GPU are kept; lost() and the file say how many were overwritten.
+// Destroying the trace ends the recording.
 //
-// Errors: AlreadyExists while another trace of the runtime records. Threading: thread-safe.
+// Errors: AlreadyExists while another trace of the runtime is recording. Threading: thread-safe.
 #ifndef GPUSHARE_TRACE_H_
 #define GPUSHARE_TRACE_H_
 
@@ -49,12 +49,12 @@ struct TraceEvent {
   absl::Duration begin, end;  // on the runtime's clock; equal for an instant
   int64_t value = 0;
   uint64_t other = 0;
-  uint32_t commands = 0;                    // of kDevice
-  bool gave_up = false;                     // a wait that ended without a turn
-  bool for_lease = false;                   // a wait for a lease; device time of one
-  bool exclusive = false, overrun = false;  // of a lease
-  bool overdue = false;                     // device time charged before the work has ended
-  bool device_full = false;                 // refused by the driver, not by the quota
+  uint32_t commands = 0;   // for kDevice
+  bool gave_up = false;    // the wait ended without a turn
+  bool for_lease = false;  // the wait is for a lease, or the device time is a lease's
+  bool exclusive = false, overrun = false;  // for kLease
+  bool overdue = false;                     // the device time was charged before the work ended
+  bool device_full = false;                 // the driver refused, not the quota
 };
 
 class Trace {
@@ -69,10 +69,10 @@ class Trace {
     return Trace(trace);
   }
 
-  // What was recorded can still be read and written.
+  // Ends the recording. The recorded events can still be read and written.
   absl::Status Stop() { return internal::ToStatus(gpushare_trace_stop(handle_.get())); }
 
-  // Takes up to `most` events: of one GPU after the other, each one's in the order in which they ended.
+  // Takes up to `most` events: one GPU after the other, and each GPU's events in the order in which they ended.
   absl::StatusOr<std::vector<TraceEvent>> Read(size_t most = 4096) {
     std::vector<gpushare_trace_event> c(most);
     if (most > 0) c[0].struct_size = sizeof(c[0]);
@@ -93,7 +93,7 @@ class Trace {
     return lost;
   }
 
-  // Writes what was not read, and takes it. InvalidArgument: the file cannot be opened for writing.
+  // Takes the events that have not been read, and writes them. InvalidArgument: the file cannot be opened for writing.
   absl::Status Write(const std::string& path) {
     return internal::ToStatus(gpushare_trace_write(handle_.get(), path.c_str()));
   }

@@ -8,8 +8,8 @@
 //   spec.h2d = BytesPerSecond(2'000'000'000);
 //   std::cout << 8_GiB << ' ' << Percent(30);  // 8GiB 30%: as in a spec's text
 //
-// Plain values without invariants beyond their type: whether 130 % is allowed is for the call that
-// takes it to say. No errors, no threads.
+// Plain values without further invariants: the call that takes a value checks whether, say, 130 % is
+// allowed. No errors, no threads.
 #ifndef GPUSHARE_UNITS_H_
 #define GPUSHARE_UNITS_H_
 
@@ -35,7 +35,7 @@ class Bytes {
   friend constexpr Bytes operator/(Bytes a, uint64_t n) { return Bytes(a.count_ / n); }
   constexpr Bytes& operator+=(Bytes b) { return *this = *this + b; }
   constexpr Bytes& operator-=(Bytes b) { return *this = *this - b; }
-  // The largest unit that divides it: "8GiB", "1025B".
+  // Uses the largest unit that divides the size: "8GiB", "1025B".
   friend std::ostream& operator<<(std::ostream& out, Bytes bytes) {
     uint64_t count = bytes.count_;
     int unit = 0;
@@ -52,7 +52,7 @@ constexpr Bytes KiB(uint64_t n) { return Bytes(n << 10); }
 constexpr Bytes MiB(uint64_t n) { return Bytes(n << 20); }
 constexpr Bytes GiB(uint64_t n) { return Bytes(n << 30); }
 
-// A part of a device: 1 is all of it.
+// A part of a device; 1 is the whole device.
 class Share {
  public:
   constexpr Share() = default;
@@ -99,8 +99,8 @@ class Bandwidth {
 
 constexpr Bandwidth BytesPerSecond(uint64_t n) { return Bandwidth(n); }
 
-// An address in device memory. Laid out as the driver's CUdeviceptr, so that its address can be
-// passed as a kernel's parameter.
+// An address in device memory. It has the layout of the driver's CUdeviceptr, so that a pointer to it
+// can be passed as a kernel parameter.
 class DevicePtr {
  public:
   constexpr DevicePtr() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where the version is written; CMake and the Python package read it from here.
+// The only place where the version is written; CMake and the Python package read it from here.
 #ifndef GPUSHARE_VERSION_H_
 #define GPUSHARE_VERSION_H_
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// One share of one GPU.
+// A tenant's share of a GPU.
 //
 //   absl::StatusOr<VirtualDevice> device =
 //       VirtualDevice::Create(*gpu, *tenant, "memory=8GiB,compute=30%");
 //   absl::StatusOr<Allocator> allocator = Allocator::Create(*device);
 //   absl::StatusOr<Stream> stream = Stream::Create(*device);
 //   ...
-//   device->Resize("cap=50%");             // at once, for what is launched from now on
+//   device->Resize("cap=50%");             // at once, for later launches
 //
-// Create admits: the guarantees of a GPU's virtual devices never exceed the device, nor their
-// quotas its memory less the reserve. Errors: ResourceExhausted says what would fit; AlreadyExists:
-// the tenant has one on this GPU; InvalidArgument and Unimplemented as spec.h says. Threading:
-// thread-safe.
+// Create() does admission control: the guarantees of a GPU's virtual devices never exceed the device,
+// nor their quotas its memory less the reserve. Errors: ResourceExhausted says what would fit;
+// AlreadyExists: the tenant has a virtual device on this GPU; InvalidArgument and Unimplemented as in
+// spec.h. Threading: thread-safe.
 //
-// Streams and allocators keep the share alive: it returns when the last of them is destroyed.
+// Streams and allocators keep the share alive: it is given back when the last of them is destroyed.
 #ifndef GPUSHARE_VIRTUAL_DEVICE_H_
 #define GPUSHARE_VIRTUAL_DEVICE_H_
 
@@ -56,25 +56,24 @@ class VirtualDevice {
     return Create(gpu, tenant, *parsed);
   }
 
-  // Whose is work on `stream` (null: on none) of the calling thread? tenant.h says.
+  // The virtual device to which work of the calling thread on `stream` (null: on no stream) belongs; see tenant.h.
   static absl::StatusOr<VirtualDevice> Resolve(const Gpu& gpu, CUstream_st* stream = nullptr) {
     gpushare_vdev device = nullptr;
     const gpushare_status code = gpushare_gpu_resolve(gpu.handle(), nullptr, stream, &device);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return VirtualDevice(device);
   }
-  // Work that nothing else attributes, on threads whose current context this is, is this virtual
-  // device's.
+  // Attributes work to this virtual device if nothing else attributes it and `context` is the thread's current context.
   absl::Status BindContext(const Gpu& gpu, CUctx_st* context) const {
-    // Which would end the binding that there is.
+    // A null handle would end the present binding.
     if (handle_.get() == nullptr) return internal::NullHandle("virtual device");
     return internal::ToStatus(gpushare_gpu_bind_context(gpu.handle(), context, handle_.get()));
   }
 
-  // Changes what `spec` gives and keeps the rest. Memory below what is in use: nothing is taken
-  // away; allocations are refused until use has fallen below the new limit. Another priority counts
-  // at once for who waits for whom; the CUDA priority of streams that there are already stays what
-  // it was made with, since the driver cannot change it.
+  // Changes what `spec` gives and keeps the rest. If the new memory limit is below the memory in use,
+  // nothing is taken away; allocations are refused until the use has fallen below the limit. A new
+  // priority takes effect at once at the gate; existing streams keep the CUDA priority with which they
+  // were made, since the driver cannot change it.
   absl::Status Resize(const VirtualDeviceSpec& spec) const {
     const gpushare_spec c = internal::ToC(spec);
     return internal::ToStatus(gpushare_vdev_resize(handle_.get(), &c));
@@ -92,23 +91,22 @@ class VirtualDevice {
     return internal::FromC(c);
   }
 
-  // The CUcontext in which streams are made that Stream::Bind() takes: see gpushare_vdev_context(). Null when the
-  // virtual device is closed.
+  // The CUcontext in which streams for Stream::Bind() have to be made: see gpushare_vdev_context(). Null if the virtual
+  // device is closed.
   CUctx_st* native_context() const {
     CUctx_st* context = nullptr;
     static_cast<void>(gpushare_vdev_context(handle_.get(), &context));
     return context;
   }
 
-  // Holds launches, leases and limited copies until Resume(); what the device has been given runs
-  // on.
+  // Holds launches, leases and limited copies until Resume(); work that the device already has runs on.
   absl::Status Suspend() const { return internal::ToStatus(gpushare_vdev_suspend(handle_.get())); }
   absl::Status Resume() const { return internal::ToStatus(gpushare_vdev_resume(handle_.get())); }
 
-  // Asked when others want back what was borrowed beyond `memory` (`memory_cap`): frees memory of this virtual device
-  // and returns whether it did, after which it may be asked again, at most 16 times for one allocation. Runs on the
-  // threads of those who want it, several at a time, without a lock of gpushare. What it throws counts as false.
-  // Null: nobody is asked.
+  // `reclaim` is called when others want back memory that this virtual device has borrowed beyond `memory` (with
+  // `memory_cap`). It frees memory of this virtual device and returns whether it did; it may then be called again, at most
+  // 16 times for one allocation. It runs on the threads of those that want the memory, possibly several at a time, without
+  // a lock of gpushare. An exception counts as false. Null: no function is called.
   absl::Status OnReclaim(std::function<bool(Bytes wanted)> reclaim) const {
     using Reclaim = std::function<bool(Bytes)>;
     if (!reclaim) {
@@ -119,17 +117,19 @@ class VirtualDevice {
     const gpushare_status code = gpushare_vdev_set_reclaim(
         handle_.get(),
         [](void* context, uint64_t bytes) {
-          const internal::Thrown ignored;  // not of the call that asks, which is another tenant's
+          const internal::Thrown
+              ignored;  // must not affect the allocating call, which is another tenant's
           return internal::CallBack("virtual device: 'reclaim'", 0, [&] {
             return (*static_cast<Reclaim*>(context))(Bytes(bytes)) ? 1 : 0;
           });
         },
         owned.get(), [](void* context) { delete static_cast<Reclaim*>(context); });
-    if (code == GPUSHARE_OK) static_cast<void>(owned.release());  // else nobody has it
+    if (code == GPUSHARE_OK)
+      static_cast<void>(owned.release());  // otherwise `owned` still deletes it
     return internal::ToStatus(code);
   }
 
-  // As the tenant is to see it: of its quota.
+  // Free and total memory within the tenant's quota.
   struct Memory {
     Bytes free, total;
   };
@@ -149,7 +149,7 @@ class VirtualDevice {
   }
 
   gpushare_vdev handle() const { return handle_.get(); }
-  // Owns a handle that the C interface gave.
+  // Takes ownership of a handle from the C interface.
   static VirtualDevice Adopt(gpushare_vdev handle) { return VirtualDevice(handle); }
 
  private:

@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the program of work that does not end, and of a context that is lost.
+// Reports work that does not end, and contexts that are lost.
 //
 //   absl::StatusOr<Watchdog> watchdog = Watchdog::Start(
 //       *gpu, {.limit = absl::Seconds(5)}, [&](const Incident& incident) {
 //         if (incident.kind == Incident::Kind::kStuck) Warn(incident.tenant, incident.late);
 //       });
 //
-// A kernel cannot be stopped on a GPU that is shared within one process. What the program can do is to warn,
-// to suspend the tenant, or to end the process; isolation.md says who is hurt by what.
+// A kernel cannot be stopped on a GPU that is shared within one process. The program can warn, suspend the tenant,
+// or end the process; isolation.md says who is affected by what.
 //
-// Work that waits for its turn on the device is not stuck. It may be reported all the same where the meter takes
-// it to run: beside work that it does not know (leases, long graphs), behind an event of another stream, or where
-// the device does not run kernels side by side although their sizes would allow it.
-// Not reported: what is launched past gpushare without a lease, what is left on a stream that was destroyed, and
-// kernels of a known cost after which the host makes no call of gpushare's for a millisecond, since they have no
-// marker. Streams that are waited for with Stream::Synchronize() have one.
+// Work that waits for its turn on the device is not stuck. It may still be reported if the meter believes that it
+// runs: beside work that the meter does not know (leases, long graphs), behind an event of another stream, or if the
+// device does not run kernels side by side although their sizes would allow it.
+// Not reported: work launched past gpushare without a lease, work left on a stream that was destroyed, and kernels of
+// known cost after which the host makes no call to gpushare for a millisecond, since they have no marker. Streams that
+// are waited for with Stream::Synchronize() have a marker.
 //
-// The callback runs on a thread of the watchdog's, one call at a time, once for each piece of work that is
-// stuck. It may call anything except the end of the watchdog itself. An exception that leaves it ends the program by
-// std::terminate().
+// The callback runs on the watchdog's thread, one call at a time, once for each piece of work that is stuck. It may
+// do anything except destroy the watchdog itself. An exception that leaves it ends the program by std::terminate().
 //
-// Errors: AlreadyExists when the GPU has one; Aborted when its context is lost already; InvalidArgument for a
-// limit under 100 ms. Threading:
-// thread-safe. The watchdog keeps its GPU open.
+// Errors: AlreadyExists if the GPU has a watchdog; Aborted if its context is already lost; InvalidArgument for a
+// limit under 100 ms. Threading: thread-safe. The watchdog keeps its GPU open.
 #ifndef GPUSHARE_WATCHDOG_H_
 #define GPUSHARE_WATCHDOG_H_
 
@@ -45,17 +43,17 @@ namespace gpushare {
 
 struct Incident {
   enum class Kind {
-    kStuck = GPUSHARE_INCIDENT_STUCK,  // runs on, for longer than the limit past what was predicted
-    // The context is lost: one for each tenant that had work in flight. Which of them did it the driver
-    // does not say.
+    kStuck = GPUSHARE_INCIDENT_STUCK,  // has run longer than predicted by more than the limit
+    // The context is lost: one incident for each tenant that had work in flight. The driver does not say
+    // which of them caused it.
     kFault = GPUSHARE_INCIDENT_FAULT,
   };
   Kind kind = Kind::kStuck;
   std::string tenant;
-  // Stuck: past what was predicted; of a lease's work past its hint, of one that is held past its maximum.
+  // Stuck: the time beyond the prediction; for work of a lease beyond its hint, for a held lease beyond its maximum.
   absl::Duration late;
-  bool lease = false;             // stuck: the work of a lease
-  CUstream_st* stream = nullptr;  // one on which the tenant has work in flight; may be null
+  bool lease = false;             // stuck: whether it is the work of a lease
+  CUstream_st* stream = nullptr;  // a stream on which the tenant has work in flight; may be null
   int driver_result = 0;          // fault: the driver's CUresult
 };
 
@@ -63,12 +61,12 @@ struct WatchdogOptions {
   absl::Duration limit = absl::Seconds(10);  // 100 ms or more
 };
 
-// Watches from Start() to its end, which waits for a callback that is running.
+// Watches from Start() until it is destroyed, which waits for a running callback.
 class Watchdog {
  public:
   Watchdog(Watchdog&&) noexcept = default;
   Watchdog& operator=(Watchdog&& other) noexcept {
-    handle_ = std::move(other.handle_);  // the old one ends before its callback goes
+    handle_ = std::move(other.handle_);  // the old watchdog ends before its callback is destroyed
     callback_ = std::move(other.callback_);
     return *this;
   }
@@ -79,7 +77,7 @@ class Watchdog {
     gpushare_watchdog_options c = {};
     c.struct_size = sizeof(c);
     c.limit_ns = absl::ToInt64Nanoseconds(options.limit);
-    if (c.limit_ns == 0) c.limit_ns = -1;  // what is 0 in C is the default
+    if (c.limit_ns == 0) c.limit_ns = -1;  // 0 means the default in C, so pass an invalid value
     if (*owned) c.callback = &Call;
     c.context = owned.get();
     gpushare_watchdog watchdog = nullptr;
@@ -103,7 +101,8 @@ class Watchdog {
   }
 
   std::unique_ptr<std::function<void(const Incident&)>> callback_;
-  internal::Handle<gpushare_watchdog, gpushare_watchdog_stop> handle_;  // ends before the callback
+  internal::Handle<gpushare_watchdog, gpushare_watchdog_stop>
+      handle_;  // destroyed before the callback
 };
 
 }  // namespace gpushare
