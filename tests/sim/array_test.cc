@@ -102,7 +102,7 @@ TEST_F(ArrayTest, ShapesThatNoDeviceHasAreRefused) {
 }
 
 TEST_F(ArrayTest, CapacityAndInjectedFaultsReachArrays) {
-  // 2 GiB on a device of 1 GiB.
+  // 2 GiB on a device with 1 GiB.
   EXPECT_EQ(Try({32768, 16384, 0, CU_AD_FORMAT_FLOAT, 1, 0}), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(Charged(), 0u);
   char error[64];
@@ -131,7 +131,7 @@ TEST_F(ArrayTest, HandlesAreCheckedAndOwned) {
   EXPECT_EQ(cuArrayGetSparseProperties(&sparse, plain), CUDA_ERROR_INVALID_VALUE);
   CUarray plane;
   EXPECT_EQ(cuArrayGetPlane(&plane, plain, 0), CUDA_ERROR_INVALID_VALUE);
-  // Its context takes it along.
+  // The end of its context ends the array too.
   CUcontext other;
   ASSERT_CU(cuCtxCreate_v2(&other, 0, device_));
   const CUarray inner = Create(Shape(1000, 0, 0));
@@ -146,7 +146,7 @@ TEST_F(ArrayTest, ItsMemoryHasNoAddress) {
   CUdeviceptr before;
   ASSERT_CU(cuMemAlloc(&before, 512));
   const CUarray array = Create(Shape(512, 0, 0));
-  // The array lies behind: what is beyond an allocation stays beyond reach.
+  // The array is behind this allocation: memory beyond an allocation must stay inaccessible.
   unsigned type;
   EXPECT_EQ(cuMemFree(before + 512), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemsetD8(before + 512, 1, 1), CUDA_ERROR_INVALID_VALUE);
@@ -174,8 +174,9 @@ TEST_F(ArrayTest, MipmapsHaveLevelsOfHalfTheExtents) {
   ASSERT_CU(cuMipmappedArrayGetLevel(&level, mipmapped, 1));
   ASSERT_CU(cuMipmappedArrayGetLevel(&again, mipmapped, 1));
   EXPECT_EQ(level, again);
-  EXPECT_EQ(cuArrayDestroy(level), CUDA_ERROR_INVALID_HANDLE);  // not one's own
-  // Levels are arrays to copies.
+  EXPECT_EQ(cuArrayDestroy(level),
+            CUDA_ERROR_INVALID_HANDLE);  // the level is not an array of its own
+  // Copies treat levels as arrays.
   const auto out = Pattern(50 * 4 * 15);
   std::vector<unsigned char> in(out.size());
   CUDA_MEMCPY2D copy{};
@@ -197,7 +198,7 @@ TEST_F(ArrayTest, MipmapsHaveLevelsOfHalfTheExtents) {
   EXPECT_EQ(cuMipmappedArrayDestroy(mipmapped), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(cuMemcpy2D(&copy), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(Charged(), 0u);
-  // Layers are not halved.
+  // The number of layers is not halved.
   CUDA_ARRAY3D_DESCRIPTOR read{};
   const CUDA_ARRAY3D_DESCRIPTOR layered = Shape(8, 8, 5, CUDA_ARRAY3D_LAYERED);
   ASSERT_CU(cuMipmappedArrayCreate(&mipmapped, &layered, 3));
@@ -263,7 +264,7 @@ TEST_F(ArrayTest, ACopyTakesTheTimeOfItsBytes) {
   EXPECT_EQ(DoneAt(stream, start), 100'000u);
 }
 
-// Every combination of ends against a plain model.
+// Compares every combination of sources and destinations with a plain model.
 TEST_F(ArrayTest, RandomBoxesLandWhereTheyShould) {
   constexpr size_t kWidth = 37, kHeight = 11, kDepth = 5, kBytes = kWidth * kHeight * kDepth;
   std::mt19937 random(11);

@@ -157,7 +157,7 @@ TEST_F(CaptureTest, AGlobalCaptureForbidsUnsafeCallsInEveryThread) {
     EXPECT_EQ(Status(a), CU_STREAM_CAPTURE_STATUS_INVALIDATED);
     EXPECT_EQ(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   }
-  // Launching into other streams and recording events is always legal.
+  // Launching into other streams and recording events is always allowed.
   ASSERT_CU(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
   EXPECT_CU(elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL, [&] { return Spin(other_stream, 10, 1); }));
   EXPECT_CU(
@@ -179,7 +179,7 @@ TEST_F(CaptureTest, AThreadLocalCaptureForbidsThemOnlyInItsThread) {
   EXPECT_EQ(Status(a), CU_STREAM_CAPTURE_STATUS_ACTIVE);
   EXPECT_EQ(cuMemAlloc(&pointer, 1000), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   EXPECT_EQ(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-  // In a relaxed capture everything but the stream itself may be asked.
+  // A relaxed capture allows all calls except those on the stream itself.
   ASSERT_CU(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
   EXPECT_CU(cuMemAlloc(&pointer, 1000));
   EXPECT_CU(cuStreamEndCapture(a, &graph));
@@ -197,7 +197,7 @@ TEST_F(CaptureTest, TheLegacyStreamMayNotBeUsedWhileABlockingStreamCaptures) {
   EXPECT_EQ(Spin(nullptr, 1000, 1), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   EXPECT_EQ(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   ASSERT_CU(cuStreamBeginCapture(b, CU_STREAM_CAPTURE_MODE_RELAXED));
-  EXPECT_CU(Spin(nullptr, 1000, 1));  // a non-blocking stream does not care
+  EXPECT_CU(Spin(nullptr, 1000, 1));  // a non-blocking stream is not affected
   EXPECT_CU(cuStreamEndCapture(b, &graph));
 }
 
@@ -241,7 +241,7 @@ TEST_F(CaptureTest, TheCaptureCanBeInspectedAndItsTailReplaced) {
   EXPECT_NE(id, 0u);
   ASSERT_EQ(count, 1u);
   EXPECT_EQ(CountNodes(graph), 1u);
-  EXPECT_EQ(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);  // the capture's
+  EXPECT_EQ(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);  // the graph belongs to the capture
   CUgraphNode mine = nullptr;
   ASSERT_CU(cuGraphAddEmptyNode(&mine, graph, tail, count));
   ASSERT_CU(cuStreamUpdateCaptureDependencies_v2(a, &mine, nullptr, 1,
@@ -289,7 +289,7 @@ TEST_F(CaptureTest, ACapturingStreamCanBeDestroyed) {
   EXPECT_EQ(cuStreamEndCapture(a, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   ASSERT_CU(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
   ASSERT_CU(cuStreamDestroy(a));
-  EXPECT_CU(cuCtxSynchronize());  // nobody captures any more
+  EXPECT_CU(cuCtxSynchronize());  // no stream captures any more
 }
 
 }  // namespace

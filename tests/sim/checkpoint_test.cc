@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of the process itself: the states, what waits in which, and where the memory is.
+// Checkpoints of the process itself: the states, which calls wait in which state, and where the memory is.
 #include <unistd.h>
 
 #include "tests/sim/sim_test.h"
 
-// Since the headers of CUDA 13 in this form.
+// The headers have this form since CUDA 13.
 #if CUDA_VERSION >= 13000
 
 namespace gpushare::sim_test {
@@ -56,7 +56,7 @@ TEST_F(CheckpointTest, ALockWaitsForWhatWasSubmitted) {
   EXPECT_EQ(Lock(2), CUDA_ERROR_NOT_READY);
   EXPECT_EQ(Now() - start, 2'000'000u);
   EXPECT_EQ(State(), CU_PROCESS_STATE_RUNNING);
-  EXPECT_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);  // and calls go on
+  EXPECT_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);  // calls do not block
   bool called = false;
   ASSERT_CU(cuLaunchHostFunc(
       stream, [](void* flag) { *static_cast<bool*>(flag) = true; }, &called));
@@ -128,7 +128,7 @@ TEST_F(CheckpointTest, ItsMemoryIsOnTheHostAndComesBack) {
   const uint64_t start = Now();
   ASSERT_CU(Save());
   EXPECT_EQ(gpushare_sim_memory_used(0), 0u);
-  // At 50 GB/s.
+  // The rate is 50 GB/s.
   EXPECT_NEAR(static_cast<double>(Now() - start), static_cast<double>(used) / 50, 2);
   ASSERT_CU(Restore());
   EXPECT_EQ(gpushare_sim_memory_used(0), used);
@@ -180,7 +180,7 @@ TEST_F(CheckpointTest, EveryGpuComesBackWhereItWas) {
     args.gpuPairsCount = 1;
     return cuCheckpointProcessRestore(pid_, &args);
   };
-  EXPECT_EQ(restore(uuids[1], uuids[1]), CUDA_ERROR_INVALID_VALUE);  // not the one that was in use
+  EXPECT_EQ(restore(uuids[1], uuids[1]), CUDA_ERROR_INVALID_VALUE);  // not the GPU that was in use
   EXPECT_EQ(restore(uuids[0], uuids[1]), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(State(), CU_PROCESS_STATE_CHECKPOINTED);
   EXPECT_CU(restore(uuids[0], uuids[0]));

@@ -20,7 +20,7 @@ TEST_F(ClockTest, SpendingMovesTimeByExactlyThatMuch) {
 }
 
 TEST_F(ClockTest, ThreadsRunInTheOrderOfTheirTimes) {
-  std::vector<int> order;  // one thread runs at a time: no lock
+  std::vector<int> order;  // one thread runs at a time, so no lock is needed
   {
     std::vector<std::unique_ptr<SimThread>> threads;
     for (int i = 0; i < 8; ++i) {
@@ -50,8 +50,7 @@ TEST_F(ClockTest, ThreadsOfEqualTimeRunInTheOrderOfTheirQueueing) {
   for (size_t k = 0; k < order.size(); ++k) EXPECT_EQ(order[k], static_cast<int>(k % 8)) << k;
 }
 
-// One run of many threads that launch, spend, wait for words and synchronise, as a list of what
-// happened when.
+// Runs many threads that launch, spend time, wait for words and synchronize. Returns a log of what happened when.
 std::vector<std::pair<uint64_t, int>> BusyRun(CUfunction kernel, CUcontext context) {
   std::vector<std::pair<uint64_t, int>> log;
   const uint64_t start = gpushare_sim_now();
@@ -119,7 +118,7 @@ TEST_F(ClockTest, WaitWordEndsAtItsDeadline) {
   const uint64_t start = Now();
   EXPECT_EQ(1, gpushare_sim_wait_word(&word, 3, start + 70'000, 0));
   EXPECT_EQ(Now() - start, 70'000u);
-  EXPECT_EQ(1, gpushare_sim_wait_word(&word, 3, start, 0));  // in the past
+  EXPECT_EQ(1, gpushare_sim_wait_word(&word, 3, start, 0));  // a time in the past
   EXPECT_EQ(Now() - start, 70'000u);
 }
 
@@ -189,7 +188,7 @@ TEST_F(ClockTest, AWokenThreadWithADeadlineIsNotWokenTwice) {
 }
 
 TEST_F(ClockTest, AnAnnouncedThreadIsWaitedFor) {
-  // The clock may not pass its birth, however long the machine takes to start it.
+  // The clock may not pass the thread's begin, however long the machine takes to start it.
   const uint64_t born = Now();
   uint64_t first_seen = 0;
   const uint64_t number = gpushare_sim_thread_announce("late");
@@ -211,7 +210,7 @@ TEST_F(ClockTest, AnAnnouncedThreadThatCouldNotBeStartedIsNotWaitedFor) {
   EXPECT_EQ(0, gpushare_sim_thread_withdraw(number));
   EXPECT_EQ(-1, gpushare_sim_thread_withdraw(number));
   EXPECT_EQ(-1, gpushare_sim_thread_withdraw(0));
-  // Of a thread that is not the clock's, which does not keep the turn: it may be with the one that does not come.
+  // A thread outside the clock does not hold the turn, since it might depend on a thread that cannot run.
   std::thread other([] {
     for (int i = 0; i < 3; ++i) {
       const uint64_t another = gpushare_sim_thread_announce("never comes");
@@ -223,7 +222,7 @@ TEST_F(ClockTest, AnAnnouncedThreadThatCouldNotBeStartedIsNotWaitedFor) {
   other.join();
   gpushare_sim_external_end();
   const uint64_t start = Now();
-  gpushare_sim_spend(1'000'000);  // would stand still
+  gpushare_sim_spend(1'000'000);  // would not advance
   EXPECT_EQ(Now() - start, 1'000'000u);
 }
 
@@ -265,12 +264,12 @@ TEST_F(ClockTest, WithNobodyInTheDriverTimeStandsStill) {
   gpushare_sim_thread_leave();
   EXPECT_EQ(Now(), start);
   EXPECT_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-  EXPECT_CU(cuStreamSynchronize(stream));  // registered for the length of the call
+  EXPECT_CU(cuStreamSynchronize(stream));  // registered for the duration of the call
   EXPECT_EQ(Now() - start, 1'000'000u);
   EXPECT_EQ(0, gpushare_sim_thread_enter("test"));
 }
 
-// A thread that looks every 10 us, as a limiter's does, and says how often.
+// A thread that polls every 10 us, like a limiter, and counts the polls.
 class Service {
  public:
   Service()
@@ -319,7 +318,7 @@ TEST_F(ClockTest, TimeDoesNotPassForTheSakeOfAService) {
     EXPECT_EQ(Now(), start);
     EXPECT_EQ(service.looks(), looks);
     EXPECT_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
-    EXPECT_CU(cuStreamSynchronize(stream));  // waits, so the clock goes, and the service along
+    EXPECT_CU(cuStreamSynchronize(stream));  // waits, so that the clock and the service advance
     EXPECT_EQ(Now() - start, 1'000'000u);
     EXPECT_NEAR(service.looks() - looks, 100, 1);
     EXPECT_EQ(0, gpushare_sim_thread_enter("test"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configuration text: what is understood, and what is said of the rest.
+// The configuration text: what is accepted, and the messages for everything else.
 #include <cstdlib>
 
 #include "tests/sim/sim_test.h"
@@ -146,7 +146,7 @@ TEST_F(ConfigTest, NothingWorksBeforeCuInit) {
   EXPECT_EQ(gpushare_sim_abi_version(), static_cast<uint32_t>(GPUSHARE_SIM_ABI_VERSION));
 }
 
-// As many of the four devices as the list names, in its order, by their places on the PCI bus.
+// As many of the four devices as the list names, in its order, by their position on the PCI bus.
 TEST_F(ConfigTest, TheEnvironmentSaysWhichDevicesAreVisible) {
   const struct {
     const char *list, *seen;
@@ -156,7 +156,7 @@ TEST_F(ConfigTest, TheEnvironmentSaysWhichDevicesAreVisible) {
       {" 3 , 1 ", "4 2 "},
       {"GPU-67707573-6861-7265-2d73-696d2d000002,0", "3 1 "},
       {"gpu-67707573-6861-7265-2D73-696d2d000001", "2 "},
-      // The list ends before what names none, or nobody knows which.
+      // The list ends at the first entry that names no device or is ambiguous.
       {"1,4,0", "2 "},
       {"1,-1,0", "2 "},
       {"1,,0", "2 "},

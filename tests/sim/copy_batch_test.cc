@@ -6,7 +6,7 @@
 
 #include "tests/sim/sim_test.h"
 
-#if CUDA_VERSION >= 13000  // older headers lack the types or have the older form
+#if CUDA_VERSION >= 13000  // older headers lack the types or have their older form
 
 extern "C" CUresult CUDAAPI cuMemcpyBatchAsync_v1_form(CUdeviceptr*, CUdeviceptr*, size_t*, size_t,
                                                        CUmemcpyAttributes*, size_t*, size_t,
@@ -73,7 +73,7 @@ TEST_F(CopyBatchTest, ASourceOfTheCallIsReadWithinIt) {
   ASSERT_CU(cuMemcpyBatchAsync(&to, &from, &size, 1, &kind, &begin, 1, stream_));
   std::memset(pinned, 9, 16);
   EXPECT_EQ(Back()[15], 5);
-  // In the order of the stream it is read when the stream comes to it.
+  // In stream order the source is read when the stream reaches the copy.
   kind = Order(CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
   ASSERT_CU(Spin(stream_, 10'000, 1));
   ASSERT_CU(cuMemcpyBatchAsync(&to, &from, &size, 1, &kind, &begin, 1, stream_));
@@ -84,7 +84,7 @@ TEST_F(CopyBatchTest, ASourceOfTheCallIsReadWithinIt) {
 
 TEST_F(CopyBatchTest, WhatIsRefusedCopiesNothing) {
   CUdeviceptr to[] = {device_memory_, device_memory_ + 60}, from[] = {Host(0), Host(0)};
-  size_t sizes[] = {4, 8}, begins[] = {0, 1}, failed = 0;  // the second goes beyond its memory
+  size_t sizes[] = {4, 8}, begins[] = {0, 1}, failed = 0;  // the second one exceeds its memory
   CUmemcpyAttributes kinds[] = {Order(CU_MEMCPY_SRC_ACCESS_ORDER_STREAM),
                                 Order(CU_MEMCPY_SRC_ACCESS_ORDER_STREAM)};
   EXPECT_EQ(cuMemcpyBatchAsync_v1_form(to, from, sizes, 2, kinds, begins, 1, &failed, stream_),
@@ -117,7 +117,7 @@ TEST_F(CopyBatchTest, BoxesBetweenMemoryAndArraysAreInElements) {
   CUDA_MEMCPY3D_BATCH_OP in{};
   in.src.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
   in.src.op.ptr.ptr = Host(0);
-  in.src.op.ptr.rowLength = 8;  // of which 3 are copied
+  in.src.op.ptr.rowLength = 8;  // 3 of these are copied
   in.dst.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
   in.dst.op.array.array = array;
   in.dst.op.array.offset = {2, 1, 0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and sets: real bytes, bandwidth, what blocks and what does not.
+// Copies and sets: real bytes, bandwidth, which calls block and which do not.
 #include <cstring>
 #include <numeric>
 
@@ -58,8 +58,8 @@ TEST_F(CopyTest, EachDirectionIsOneEngine) {
   const CUstream s = NewStream(), t = NewStream(), u = NewStream();
   const uint64_t start = Now();
   ASSERT_CU(cuMemcpyHtoDAsync(a, host, 10'000'000, s));
-  ASSERT_CU(cuMemcpyHtoDAsync(b, host, 10'000'000, t));               // after the first
-  ASSERT_CU(cuMemcpyDtoHAsync(host + 10'000'000, a, 10'000'000, u));  // beside them
+  ASSERT_CU(cuMemcpyHtoDAsync(b, host, 10'000'000, t));               // after the first copy
+  ASSERT_CU(cuMemcpyDtoHAsync(host + 10'000'000, a, 10'000'000, u));  // concurrently with both
   ASSERT_CU(Spin(u, 1'000, 100));
   EXPECT_EQ(Now(), start);
   EXPECT_EQ(DoneAt(u, start), 501'000u);
@@ -105,7 +105,7 @@ TEST_F(CopyTest, SmallPageableSourcesAreStagedAndLargeOnesBlock) {
   uint64_t start = Now();
   ASSERT_CU(cuMemcpyHtoDAsync(a, host.data(), 1000, s));
   EXPECT_EQ(Now(), start);
-  host[0] = 2;                                         // the driver has its copy
+  host[0] = 2;                                         // the driver has already copied it
   ASSERT_CU(cuMemcpyDtoHAsync(back.data(), a, 1, s));  // to pageable memory: blocks
   EXPECT_GE(Now() - start, 10'000u);
   EXPECT_EQ(back[0], 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cubins: what a compiled module's ELF file says of its kernels, and files that are broken in every place.
+// Cubins: the kernels in a compiled module's ELF file, and files that are corrupted in every place.
 #include <elf.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 namespace gpushare::sim_test {
 namespace {
 
-// A file as nvJitLink and ptxas make them, with as much in it as matters here.
+// Builds a file like those of nvJitLink and ptxas, with the parts that matter here.
 class CubinBuilder {
  public:
   CubinBuilder& Architecture(uint8_t sm) {
@@ -32,10 +32,10 @@ class CubinBuilder {
     machine_ = machine;
     return *this;
   }
-  // With parameters of these sizes, one after the other, each at a multiple of its size.
+  // Adds a kernel with parameters of these sizes in sequence, each aligned to its size.
   CubinBuilder& Entry(const std::string& name, const std::vector<uint16_t>& sizes,
                       uint32_t max_threads = 0) {
-    std::string info = {0x03, 0x1b, '\xff', 0};  // an attribute without a value of its own
+    std::string info = {0x03, 0x1b, '\xff', 0};  // an attribute without a value
     uint16_t offset = 0;
     std::vector<uint16_t> offsets;
     for (const uint16_t size : sizes) {
@@ -43,7 +43,7 @@ class CubinBuilder {
       offsets.push_back(offset);
       offset = static_cast<uint16_t>(offset + size);
     }
-    for (size_t i = sizes.size(); i-- > 0;) {  // the last one first, as they do
+    for (size_t i = sizes.size(); i-- > 0;) {  // the last one first, like the real tools
       Put(&info, uint32_t{0x000c1704});
       Put(&info, uint32_t{0});
       Put(&info, static_cast<uint16_t>(i));
@@ -71,7 +71,7 @@ class CubinBuilder {
     Symbol(name, STT_OBJECT, 0, bytes);
     return *this;
   }
-  // One that begins with `initial`, behind others in its section.
+  // Adds a variable that begins with `initial`, behind others in its section.
   CubinBuilder& Variable(const std::string& name, const std::string& initial) {
     const uint64_t before = 24;
     Section(".nv.global.init", SHT_PROGBITS, std::string(before, '\x5a') + initial);
@@ -79,7 +79,7 @@ class CubinBuilder {
     symbols_.back().st_value = before;
     return *this;
   }
-  // The last symbol so often.
+  // Repeats the last symbol `count` times.
   CubinBuilder& Times(size_t count) {
     const Elf64_Sym last = symbols_.back();
     symbols_.resize(symbols_.size() + count - 1, last);
@@ -167,7 +167,7 @@ CubinBuilder Usual() {
       .Entry("second", {});
 }
 
-// Behind its last byte there is no memory.
+// A copy of a file that ends at an inaccessible page.
 class AtTheEnd {
  public:
   explicit AtTheEnd(const std::string& bytes) {
@@ -226,7 +226,7 @@ TEST_F(CubinTest, ItsKernelsAreLaunchedAndItsVariablesAreThere) {
   size_t bytes = 0;
   EXPECT_CU(cuModuleGetGlobal(&address, &bytes, module, "table"));
   EXPECT_EQ(bytes, 4096u);
-  // As one of PTX that does not say what it costs.
+  // Costs as much as a PTX kernel that does not declare its cost.
   uint64_t value = 0;
   void* given[] = {&value, &value, &value};
   const CUstream s = NewStream();
@@ -235,10 +235,10 @@ TEST_F(CubinTest, ItsKernelsAreLaunchedAndItsVariablesAreThere) {
   EXPECT_EQ(DoneAt(s, start), 5000u);
 }
 
-// Run-time libraries ask them how a kernel is to be launched.
+// Run-time libraries query them to find out how to launch a kernel.
 TEST_F(CubinTest, VariablesBeginWithTheirValues) {
   const std::string file = Usual().Build();
-  for (int i = 0; i < 2; ++i) {  // the second time where the first was written
+  for (int i = 0; i < 2; ++i) {  // the second copy is loaded after the first was written to
     CUmodule module = nullptr;
     ASSERT_CU(cuModuleLoadData(&module, file.data()));
     CUdeviceptr begins = 0, table = 0;
@@ -261,7 +261,7 @@ TEST_F(CubinTest, VariablesBeginWithTheirValues) {
 TEST_F(CubinTest, AVariableBeyondItsSectionIsRefused) {
   const std::string good = CubinBuilder().Variable("v", std::string("initial")).Build();
   EXPECT_CU(Load(good));
-  // The symbol table has one entry, which has 24 at its place and 7 as its size.
+  // The only entry of the symbol table has the value 24 and the size 7.
   const std::string place = {24, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0};
   const size_t at = good.find(place);
   ASSERT_NE(at, std::string::npos);
@@ -276,7 +276,7 @@ TEST_F(CubinTest, AVariableBeyondItsSectionIsRefused) {
   }
 }
 
-// What a file has once it may name often: what is made of it is bounded all the same.
+// A file may refer to the same data many times; the memory that loading takes is bounded nevertheless.
 TEST_F(CubinTest, SymbolsThatShareWhatTheyNameAreBounded) {
   const std::string initial(4 << 20, 'i'), name(1 << 20, 'n');
   EXPECT_CU(Load(CubinBuilder().Variable("v", initial).Times(4).Build()));
@@ -310,7 +310,7 @@ TEST_F(CubinTest, EveryPrefixIsRefused) {
   }
 }
 
-// Whatever stands in a word of it, the answer is one of these, and a broken file leaves nothing behind.
+// Whatever a word of the file contains, the result is one of these, and a rejected file leaves nothing behind.
 TEST_F(CubinTest, NonsenseInAnyPlaceIsSurvived) {
   const std::string good = Usual().Build();
   const uint64_t before = gpushare_sim_memory_used(0);
@@ -331,7 +331,7 @@ TEST_F(CubinTest, NonsenseInAnyPlaceIsSurvived) {
 }
 
 TEST_F(CubinTest, ParametersThatCannotBeAreRefused) {
-  // One twice, and one that lies beyond what a kernel takes.
+  // A parameter that occurs twice, and one beyond the kernel's parameter space.
   std::string twice = CubinBuilder().Entry("k", {8, 8}).Build();
   const std::string mark = {4, 0x17, 12, 0};
   const size_t at = twice.find(mark);

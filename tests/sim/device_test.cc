@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device: overlap by footprint, priority, waves, and the ground truth, against timelines worked out
-// by hand. The device has 100 SMs; all host costs are 0 unless said.
+// The device: overlap by footprint, priority, waves, and the ground truth, compared with timelines worked out by
+// hand. The device has 100 SMs; host costs are 0 unless a test sets them.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -139,7 +139,7 @@ TEST_F(DeviceTest, TimeIsSplitByTheSmsHeld) {
   ASSERT_CU(Spin(a, 10'000, 60));
   ASSERT_CU(Spin(b, 20'000, 20));
   ASSERT_CU(cuCtxSynchronize());
-  // 10 us together at 60:20, then 10 us b alone.
+  // 10 us together at 60:20, then 10 us of b alone.
   EXPECT_DOUBLE_EQ(Truth(1).used_ns, 7'500);
   EXPECT_DOUBLE_EQ(Truth(2).used_ns, 12'500);
   EXPECT_DOUBLE_EQ(Truth(1).work_ns, 10'000);
@@ -149,7 +149,7 @@ TEST_F(DeviceTest, TimeIsSplitByTheSmsHeld) {
   ASSERT_EQ(0, gpushare_sim_device_busy(0, &busy, &sms));
   EXPECT_DOUBLE_EQ(busy, 20'000);
   EXPECT_DOUBLE_EQ(sms, 10'000 * 0.8 + 10'000 * 0.2);
-  // What nobody holds is nobody's.
+  // Unused time is charged to nobody.
   double of_a = 0, of_b = 0;
   ASSERT_EQ(0, gpushare_sim_account_sm_time(0, 1, &of_a));
   ASSERT_EQ(0, gpushare_sim_account_sm_time(0, 2, &of_b));
@@ -159,7 +159,7 @@ TEST_F(DeviceTest, TimeIsSplitByTheSmsHeld) {
   EXPECT_EQ(-1, gpushare_sim_account_sm_time(0, 1, nullptr));
 }
 
-// The words of sim/stamps.h, as a kernel on 100 SMs leaves them.
+// The words of sim/stamps.h, as a kernel on 100 SMs writes them.
 TEST_F(DeviceTest, AKernelSaysWhenItRan) {
   CUmodule module = nullptr;
   ASSERT_CU(cuModuleLoadData(&module,
@@ -178,7 +178,7 @@ TEST_F(DeviceTest, AKernelSaysWhenItRan) {
     return cuLaunchKernel(function, blocks, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr);
   };
   const uint64_t start = Now();
-  ASSERT_CU(launch(b, 5'000, 40, 0));         // it says nothing
+  ASSERT_CU(launch(b, 5'000, 40, 0));         // writes no stamps
   ASSERT_CU(launch(a, 20'000, 130, stamps));  // 60 groups now, 40 and 30 later
   ASSERT_CU(cuCtxSynchronize());
   uint64_t words[4] = {};
@@ -187,14 +187,14 @@ TEST_F(DeviceTest, AKernelSaysWhenItRan) {
   EXPECT_EQ(words[1], start + 20'000);
   EXPECT_EQ(words[2], 130 * 10'000u);
   EXPECT_EQ(words[3], 7u);
-  // Into the same words: the least, the greatest, the sum.
+  // The same words again: the minimum, the maximum, and the sum.
   ASSERT_CU(launch(a, 1'000, 10, stamps));
   ASSERT_CU(cuCtxSynchronize());
   ASSERT_CU(cuMemcpyDtoH(words, stamps, sizeof(words)));
   EXPECT_EQ(words[0], start);
   EXPECT_GT(words[1], start + 21'000 - 1);
   EXPECT_EQ(words[2], 130 * 10'000u + 10 * 1'000u);
-  // Where the device has no access the context is lost, as with a kernel that writes there.
+  // If the device has no access there, the context is lost, as with any kernel that writes there.
   ASSERT_CU(launch(a, 1'000, 10, stamps + 48));
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }

@@ -130,7 +130,7 @@ TEST_F(EventTest, ADestroyedEventDoesNotDisturbItsStreams) {
 }
 
 TEST_F(EventTest, EventPairsOnABusyStreamMeasureQueueing) {
-  // Not an error of the simulator: it is what a driver does, and why meters chain end markers.
+  // This is not an error of the simulator: real drivers do it too, which is why meters chain end markers.
   const CUstream a = NewStream(), b = NewStream();
   const CUevent start = NewEvent(), end = NewEvent();
   ASSERT_CU(Spin(b, 100'000, 100));

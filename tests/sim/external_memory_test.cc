@@ -41,7 +41,7 @@ TEST_F(ExternalMemoryTest, TheExportersBytesAreTheDevices) {
   auto* const bytes = static_cast<unsigned char*>(exporters);
   std::memset(bytes, 3, kMiB);
   CUexternalMemory memory;
-  ASSERT_CU(Import(descriptor, kMiB, &memory));  // the descriptor is the driver's now
+  ASSERT_CU(Import(descriptor, kMiB, &memory));  // the driver owns the descriptor now
   EXPECT_EQ(Charged(), kMiB);
   CUdeviceptr a, b;
   ASSERT_CU(Map(memory, 0, kMiB, &a));
@@ -61,7 +61,7 @@ TEST_F(ExternalMemoryTest, TheExportersBytesAreTheDevices) {
   EXPECT_CU(cuMemGetAddressRange(&base, &size, b + 100));
   EXPECT_EQ(base, b);
   EXPECT_EQ(size, 5000u);
-  // It is charged until the object and all its buffers are gone.
+  // The memory is charged until the object and all its buffers are gone.
   ASSERT_CU(cuDestroyExternalMemory(memory));
   EXPECT_EQ(cuDestroyExternalMemory(memory), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(Map(memory, 0, 10, &a), CUDA_ERROR_INVALID_HANDLE);
@@ -93,11 +93,11 @@ TEST_F(ExternalMemoryTest, AMipmappedArrayLiesInIt) {
   ASSERT_CU(cuExternalMemoryGetMappedMipmappedArray(&array, memory, &part));
   EXPECT_EQ(Charged(), kMiB);
   CUarray level;
-  ASSERT_CU(cuMipmappedArrayGetLevel(&level, array, 1));  // behind 1024 elements
+  ASSERT_CU(cuMipmappedArrayGetLevel(&level, array, 1));  // after 1024 elements
   const unsigned char row[32] = {7, 8, 9};
   ASSERT_CU(cuMemcpyHtoA(level, 0, row, sizeof row));
   EXPECT_EQ(bytes[4096 + 1024 + 2], 9);
-  // No more than there is, and of what is there.
+  // Not more memory than there is, and only memory that exists.
   part.offset = kMiB - 512;
   EXPECT_EQ(cuExternalMemoryGetMappedMipmappedArray(&other, memory, &part),
             CUDA_ERROR_INVALID_VALUE);
@@ -123,7 +123,7 @@ TEST_F(ExternalMemoryTest, TheSameMemoryIsChargedOnce) {
   ASSERT_CU(Import(one, kMiB, &a));
   ASSERT_CU(Import(two, kMiB, &b));
   EXPECT_EQ(Charged(), kMiB);
-  EXPECT_EQ(-1, fcntl(two, F_GETFD));  // taken over, too
+  EXPECT_EQ(-1, fcntl(two, F_GETFD));  // the driver owns this descriptor too
   ASSERT_CU(cuDestroyExternalMemory(a));
   EXPECT_EQ(Charged(), kMiB);
   ASSERT_CU(cuDestroyExternalMemory(b));
@@ -170,7 +170,7 @@ TEST_F(ExternalMemoryTest, WhatCannotBeImportedIsRefusedAndKept) {
   ASSERT_EQ(0, gpushare_sim_inject("clear", error, sizeof(error)));
   const int large = Exported(2048 * kMiB);
   EXPECT_EQ(Import(large, 2048 * kMiB, &memory), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_NE(-1, fcntl(descriptor, F_GETFD));  // still the caller's
+  EXPECT_NE(-1, fcntl(descriptor, F_GETFD));  // still owned by the caller
   EXPECT_EQ(Charged(), 0u);
   ASSERT_CU(Import(descriptor, kMiB, &memory));
   CUdeviceptr pointer;
@@ -178,7 +178,7 @@ TEST_F(ExternalMemoryTest, WhatCannotBeImportedIsRefusedAndKept) {
   EXPECT_EQ(Map(memory, 1, kMiB, &pointer), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Map(memory, 0, 0, &pointer), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Map(memory, UINT64_MAX, 2, &pointer), CUDA_ERROR_INVALID_VALUE);
-  // It is no handle of virtual memory management, nor are its buffers mappings of that.
+  // It is not a handle of virtual memory management, and its buffers are not such mappings.
   ASSERT_CU(Map(memory, 0, kMiB, &pointer));
   CUmemGenericAllocationHandle retained;
   EXPECT_EQ(cuMemRelease(reinterpret_cast<CUmemGenericAllocationHandle>(memory)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults that tests can ask for.
+// Faults that tests can inject.
 #include "tests/sim/sim_test.h"
 
 namespace gpushare::sim_test {
@@ -57,7 +57,7 @@ TEST_F(FaultTest, AnIllegalAddressTakesTheContextDown) {
   ASSERT_CU(cuLaunchKernel(k_10us_, 1, 1, 1, 32, 1, 1, 0, a, nullptr, nullptr));
   ASSERT_CU(cuEventRecord(event, a));
   CUdeviceptr pointer;
-  EXPECT_CU(cuMemAlloc(&pointer, 10));  // it has not happened yet
+  EXPECT_CU(cuMemAlloc(&pointer, 10));  // the fault has not happened yet
   EXPECT_EQ(cuEventSynchronize(event), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(cuStreamSynchronize(b), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(Spin(b, 10, 1), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -65,7 +65,7 @@ TEST_F(FaultTest, AnIllegalAddressTakesTheContextDown) {
   EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(Truth(0).queued, 0u);
-  // Another context lives on; the primary one can be reset.
+  // Another context survives; the primary one can be reset.
   Inject("clear");
   CUcontext other;
   ASSERT_CU(cuCtxCreate_v2(&other, 0, device_));
@@ -82,11 +82,11 @@ TEST_F(FaultTest, AKernelThatNeverEndsKeepsItsSms) {
   const CUstream a = NewStream(), b = NewStream();
   ASSERT_CU(cuLaunchKernel(k_10us_, 60, 1, 1, 32, 1, 1, 0, a, nullptr, nullptr));
   const uint64_t start = Now();
-  ASSERT_CU(Spin(b, 10'000, 80));  // in the 40 that are left
+  ASSERT_CU(Spin(b, 10'000, 80));  // on the 40 free SMs
   EXPECT_EQ(DoneAt(b, start), 20'000u);
   gpushare_sim_spend(1'000'000'000);
   EXPECT_EQ(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
-  // The end of the context is the end of the kernel.
+  // The kernel ends with its context.
   ASSERT_CU(cuDevicePrimaryCtxReset(device_));
   double busy_before = 0, busy_after = 0;
   gpushare_sim_device_busy(0, &busy_before, nullptr);
@@ -110,7 +110,8 @@ TEST_F(FaultTest, AKernelThatHangsEndsWhenFaultsAreCleared) {
   Inject("hang kernel=k_10us");
   const CUstream a = NewStream(), b = NewStream();
   ASSERT_CU(cuLaunchKernel(k_10us_, 1, 1, 1, 32, 1, 1, 0, a, nullptr, nullptr));
-  ASSERT_CU(cuLaunchKernel(k_10us_, 1, 1, 1, 32, 1, 1, 0, a, nullptr, nullptr));  // behind it
+  ASSERT_CU(cuLaunchKernel(k_10us_, 1, 1, 1, 32, 1, 1, 0, a, nullptr,
+                           nullptr));  // behind the hanging kernel
   ASSERT_CU(Spin(b, 1'000'000, 1));
   ASSERT_CU(cuStreamSynchronize(b));
   EXPECT_EQ(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
@@ -121,7 +122,7 @@ TEST_F(FaultTest, AKernelThatHangsEndsWhenFaultsAreCleared) {
   ASSERT_CU(cuStreamSynchronize(a));
   EXPECT_GE(Now() - start, 20'000u);
   EXPECT_LE(Now() - start, 60'000u);
-  // What hangs later is not let go by what was cleared before.
+  // Clearing the earlier fault does not release a kernel that hangs later.
   Inject("hang kernel=k_10us");
   ASSERT_CU(cuLaunchKernel(k_10us_, 1, 1, 1, 32, 1, 1, 0, a, nullptr, nullptr));
   ASSERT_CU(Spin(b, 1'000'000, 1));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory nodes: fixed addresses, what the device keeps for graphs, who may free and how often.
+// Memory nodes: fixed addresses, the memory that the device keeps for graphs, and who may free it how often.
 #include <cstring>
 
 #include "tests/sim/sim_test.h"
 
-// The headers of CUDA 13 name only the newest.
+// The headers of CUDA 13 declare only the newest versions.
 extern "C" CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                                                  CUgraphExecUpdateResultInfo* info);
 
@@ -31,7 +31,7 @@ class GraphMemoryTest : public SimTest {
     EXPECT_CU(cuGraphAddMemFreeNode(&node, graph, &after, after == nullptr ? 0 : 1, pointer));
     return node;
   }
-  // Allocates, runs for 10 us, and frees if told to.
+  // Allocates, runs for 10 us, and frees if `frees` is set.
   CUgraph Work(size_t bytes, bool frees, CUdeviceptr* pointer = nullptr) {
     const CUgraph graph = NewGraph();
     CUgraphNode node = nullptr;
@@ -77,7 +77,7 @@ TEST_F(GraphMemoryTest, TheFirstLaunchTakesMemoryAndTrimmingGivesItBack) {
   ASSERT_CU(cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &zero));
   EXPECT_EQ(Get(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH), 0u);
   EXPECT_EQ(Get(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH), 0u);
-  // The address stays, in its next launch too.
+  // The address stays the same, also in the next launch.
   ASSERT_CU(cuGraphLaunch(exec, a));
   ASSERT_CU(cuStreamSynchronize(a));
   ASSERT_CU(cuGraphExecDestroy(exec));
@@ -117,12 +117,12 @@ TEST_F(GraphMemoryTest, GraphsOneAfterTheOtherShareMemory) {
   ASSERT_CU(cuGraphLaunch(second, a));
   EXPECT_EQ(Reserved(), 2 * kPoolGranule);
   EXPECT_EQ(Used(), 2 * kPoolGranule);
-  // In another stream they would run side by side.
+  // On another stream they would run concurrently.
   const CUgraphExec third = Make(Work(kPoolGranule, true));
   ASSERT_CU(cuGraphLaunch(third, b));
   EXPECT_EQ(Reserved(), 3 * kPoolGranule);
   ASSERT_CU(cuCtxSynchronize());
-  // And one that lies in the same place as another that runs now is moved.
+  // A graph at the same place as another running one is moved.
   ASSERT_CU(cuGraphLaunch(first, a));
   ASSERT_CU(cuGraphLaunch(second, b));
   EXPECT_EQ(Reserved(), 3 * kPoolGranule);
@@ -135,7 +135,7 @@ TEST_F(GraphMemoryTest, WhatAGraphLeavesIsFreedOutside) {
   const CUstream a = NewStream();
   EXPECT_EQ(cuMemFreeAsync(pointer, a), CUDA_ERROR_INVALID_VALUE);  // not allocated yet
   ASSERT_CU(cuGraphLaunch(exec, a));
-  EXPECT_EQ(cuGraphLaunch(exec, a), CUDA_ERROR_INVALID_VALUE);  // would lose it
+  EXPECT_EQ(cuGraphLaunch(exec, a), CUDA_ERROR_INVALID_VALUE);  // would lose the allocation
   ASSERT_CU(cuStreamSynchronize(a));
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
   EXPECT_EQ(Charged(), kPoolGranule);  // allocated
@@ -147,7 +147,7 @@ TEST_F(GraphMemoryTest, WhatAGraphLeavesIsFreedOutside) {
   ASSERT_CU(cuMemFreeAsync(pointer, a));
   EXPECT_EQ(cuMemFreeAsync(pointer, a), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
-  EXPECT_EQ(Charged(), kPoolGranule);  // the free is still to come
+  EXPECT_EQ(Charged(), kPoolGranule);  // the free has not run yet
   ASSERT_CU(cuGraphLaunch(exec, a));
   ASSERT_CU(cuStreamSynchronize(a));
   const uint64_t start = Now();
@@ -193,7 +193,7 @@ TEST_F(GraphMemoryTest, AutoFreeLetsItBeLaunchedAgain) {
   for (int round = 0; round < 3; ++round) ASSERT_CU(cuGraphLaunch(exec, a));
   ASSERT_CU(cuStreamSynchronize(a));
   EXPECT_EQ(Reserved(), kPoolGranule);
-  // The last one's is still there, also without its executable.
+  // The memory of the last one is still there, even without its executable.
   ASSERT_CU(cuGraphExecDestroy(exec));
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
   EXPECT_EQ(Charged(), kPoolGranule);
@@ -223,7 +223,7 @@ TEST_F(GraphMemoryTest, CapturedAllocationsAreTheGraphs) {
   EXPECT_EQ(count, 5u);
   uint64_t used = 0;
   ASSERT_CU(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
-  EXPECT_EQ(used, kMiB);  // of the pool nothing was taken
+  EXPECT_EQ(used, kMiB);  // nothing was taken from the pool
   const CUgraphExec exec = Make(graph);
   ASSERT_CU(cuGraphLaunch(exec, a));
   unsigned char byte = 0;
@@ -322,7 +322,7 @@ TEST_F(GraphMemoryTest, ALaunchThatTakesMemoryIsAnAllocationToTheFault) {
   ASSERT_CU(cuStreamSynchronize(a));
   char error[128];
   ASSERT_EQ(0, gpushare_sim_inject("oom", error, sizeof(error)));
-  EXPECT_CU(cuGraphLaunch(first, a));  // has what it needs
+  EXPECT_CU(cuGraphLaunch(first, a));  // it has the memory that it needs
   EXPECT_EQ(cuGraphLaunch(exec, a), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(cuGraphUpload(exec, a), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_EQ(0, gpushare_sim_inject("clear", error, sizeof(error)));

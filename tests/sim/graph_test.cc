@@ -129,8 +129,8 @@ TEST_F(GraphTest, NonsenseIsRefused) {
   EXPECT_EQ(cuGraphAddKernelNode(&out, graph, nullptr, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
   size_t count = 0;
   EXPECT_CU(cuGraphGetNodes(graph, nullptr, &count));
-  EXPECT_EQ(count, 2u);  // nothing half-made
-  // A cycle is found when it is instantiated.
+  EXPECT_EQ(count, 2u);  // nothing was half added
+  // Instantiation detects a cycle.
   ASSERT_CU(cuGraphAddDependencies_v2(graph, &second, &node, nullptr, 1));
   CUgraphExec exec;
   EXPECT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);

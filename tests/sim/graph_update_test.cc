@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executable graphs that change: whole updates, single nodes, nodes switched off, launches in captures.
+// Changes of executable graphs: whole updates, single nodes, disabled nodes, and launches in captures.
 #include <cstring>
 
 #include "tests/sim/sim_test.h"
 
-// The headers of CUDA 13 name only the newest.
+// The headers of CUDA 13 declare only the newest versions.
 extern "C" CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                                                  CUgraphExecUpdateResultInfo* info);
 
@@ -35,7 +35,7 @@ class GraphUpdateTest : public SimTest {
     EXPECT_CU(cuGraphAddMemsetNode(&node, graph, nullptr, 0, &set, context_));
     return node;
   }
-  // How long a launch takes.
+  // The duration of a launch.
   static uint64_t Took(CUgraphExec exec) {
     const uint64_t start = Now();
     EXPECT_CU(cuGraphLaunch(exec, CU_STREAM_PER_THREAD));
@@ -63,7 +63,7 @@ TEST_F(GraphUpdateTest, AGraphOfTheSameShapeGivesItsParameters) {
   const CUgraph graph = build(10'000, 20'000), other = build(1'000, 2'000);
   const CUgraphExec exec = Make(graph);
   EXPECT_EQ(Took(exec), 30'000u);
-  // What is launched already does not change.
+  // A launch in progress does not change.
   const uint64_t start = Now();
   ASSERT_CU(cuGraphLaunch(exec, CU_STREAM_PER_THREAD));
   CUgraphExecUpdateResultInfo info{CU_GRAPH_EXEC_UPDATE_ERROR, nullptr, nullptr};
@@ -267,7 +267,7 @@ TEST_F(GraphUpdateTest, NodesCanBeSwitchedOff) {
   const uint64_t start = Now();
   ASSERT_CU(cuGraphLaunch(exec, CU_STREAM_PER_THREAD));
   ASSERT_CU(cuGraphNodeSetEnabled(exec, first, 0));
-  EXPECT_EQ(DoneAt(CU_STREAM_PER_THREAD, start), 30'000u);  // it had been launched
+  EXPECT_EQ(DoneAt(CU_STREAM_PER_THREAD, start), 30'000u);  // it was launched before the change
   ASSERT_CU(cuGraphNodeGetEnabled(exec, first, &enabled));
   EXPECT_EQ(enabled, 0u);
   EXPECT_EQ(Took(exec), 20'000u);
@@ -308,7 +308,7 @@ TEST_F(GraphUpdateTest, ALaunchIntoACaptureBecomesAChildGraph) {
   ASSERT_CU(cuGraphGetNodes(inside, nullptr, &count));
   EXPECT_EQ(count, 3u);
   const CUgraphExec again = Make(captured);
-  // The executable goes, what was captured of it stays.
+  // Work that was captured from the executable survives it.
   ASSERT_CU(cuGraphExecDestroy(exec));
   ASSERT_CU(cuGraphDestroy(graph));
   EXPECT_EQ(Took(again), 16'000u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Green contexts: where their kernels run, what orders them, what they share with the primary context.
+// Green contexts: where their kernels run, what orders them, and what they share with the primary context.
 #include <random>
 
 #include "tests/sim/green_test.h"
@@ -31,7 +31,7 @@ TEST_F(GreenContextTest, TwoPartitionsRunBesideEachOther) {
 TEST_F(GreenContextTest, TheSmsAreNotKeptFreeOfOthers) {
   const CUstream own = NewStream(Green(24)), other = SimTest::NewStream();
   const uint64_t start = Now();
-  EXPECT_CU(Spin(other, 10'000, 76));  // all but those of the partition
+  EXPECT_CU(Spin(other, 10'000, 76));  // all SMs outside the partition
   EXPECT_CU(Spin(own, 2'000, 24));
   EXPECT_EQ(2'000u, DoneAt(own, start));
   EXPECT_EQ(10'000u, DoneAt(other, start));
@@ -51,11 +51,11 @@ TEST_F(GreenContextTest, TwoOfTheSameSmsShareThem) {
 TEST_F(GreenContextTest, AKernelThatRunsWhenTheFirstIsMadeHoldsTheLastSms) {
   const CUstream other = SimTest::NewStream();
   const uint64_t start = Now();
-  EXPECT_CU(Spin(other, 10'000, 84));  // 16 are free
+  EXPECT_CU(Spin(other, 10'000, 84));  // 16 SMs are free
   const CUstream own = NewStream(Green(24));
   EXPECT_CU(Spin(own, 1'000, 16));
   EXPECT_EQ(1'000u, DoneAt(own, start));
-  EXPECT_CU(Spin(own, 1'000, 24));  // 16 now, then the other 8 of it there
+  EXPECT_CU(Spin(own, 1'000, 24));  // 16 groups now, then the other 8 in the partition
   EXPECT_EQ(3'000u, DoneAt(own, start));
   EXPECT_EQ(10'000u, DoneAt(other, start));
   EXPECT_CU(Spin(own, 1'000, 24));
@@ -109,7 +109,7 @@ TEST_F(GreenContextTest, AsAContextItIsThePrimaryWithItsSms) {
   CUdevResource resource;
   EXPECT_CU(cuCtxGetDevResource(as_context, &resource, CU_DEV_RESOURCE_TYPE_SM));
   EXPECT_EQ(24u, resource.sm.smCount);
-  const CUstream stream = SimTest::NewStream();  // made while it is current
+  const CUstream stream = SimTest::NewStream();  // created while the green context is current
   CUgreenCtx of = nullptr;
   EXPECT_CU(cuStreamGetGreenCtx(stream, &of));
   EXPECT_EQ(green, of);
@@ -188,7 +188,7 @@ TEST_F(GreenContextTest, EventsOfAllThatItDoes) {
   EXPECT_CU(Spin(made_later, 2'000, 1));
   EXPECT_EQ(91'000u, DoneAt(a, start));
   EXPECT_EQ(92'000u, DoneAt(made_later, start));
-  // Neither fits a capture.
+  // Neither is allowed in a capture.
   EXPECT_CU(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   EXPECT_EQ(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuGreenCtxRecordEvent(green, event));
   CUgraph graph = nullptr;
@@ -207,7 +207,8 @@ TEST_F(GreenContextTest, OneThatIsGoneAnswersSo) {
   EXPECT_EQ(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuStreamDestroy(stream));
   EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuCtxSetCurrent(as_context));
   EXPECT_EQ(CUDA_ERROR_INVALID_CONTEXT, cuGreenCtxDestroy(green));
-  EXPECT_CU(Spin(other, 10'000, 100));  // 24 of its groups wait for what still runs there
+  EXPECT_CU(Spin(other, 10'000,
+                 100));  // 24 of its groups wait for the kernel that still runs in the partition
   EXPECT_EQ(20'000u, DoneAt(other, start));
 }
 
@@ -234,8 +235,8 @@ TEST_F(GreenContextTest, AKernelThatNeverEndsKeepsItsPartitionOnly) {
   EXPECT_EQ(CUDA_ERROR_NOT_READY, cuStreamQuery(a));
 }
 
-// Whatever runs where: at every instant the accounts have the device's time among them, and every kernel
-// takes at least what its partition allows.
+// Wherever kernels run: at every instant the accounts add up to the device's time, and every kernel takes at least as
+// long as its partition implies.
 TEST_F(GreenContextTest, RandomKernelsAddUp) {
   std::mt19937 random(7);
   const std::vector<CUgreenCtx> greens = Greens(32, 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of green contexts share: contexts of so many SMs, on the device of SimTest (100 SMs).
+// The fixture for tests of green contexts: contexts with a given number of SMs, on the device of SimTest (100 SMs).
 #ifndef GPUSHARE_TESTS_SIM_GREEN_TEST_H_
 #define GPUSHARE_TESTS_SIM_GREEN_TEST_H_
 
@@ -7,7 +7,7 @@
 
 #include "tests/sim/sim_test.h"
 
-// Newer than the oldest header that is supported.
+// These are newer than the oldest supported header.
 extern "C" CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream*, CUgreenCtx, unsigned, int);
 extern "C" CUresult CUDAAPI cuStreamGetCtx_v2(CUstream, CUcontext*, CUgreenCtx*);
 
@@ -30,7 +30,7 @@ class GreenTest : public SimTest {
     return green;
   }
   using SimTest::Make;
-  // `count` contexts of `sms` SMs each, of one split.
+  // `count` contexts with `sms` SMs each, from one split.
   static std::vector<CUgreenCtx> Greens(unsigned sms, unsigned count) {
     const CUdevResource all = DeviceSms();
     std::vector<CUdevResource> groups(count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Null, destroyed and made-up handles: an error from every call, never a crash.
+// Null, destroyed and invented handles: every call returns an error and none crashes.
 #include "tests/sim/sim_test.h"
 
 namespace gpushare::sim_test {
@@ -7,7 +7,7 @@ namespace {
 
 class HandleTest : public SimTest {
  protected:
-  // Handles that are none, as any type.
+  // Invalid handles of any type.
   template <typename Handle>
   std::vector<Handle> Bad(Handle destroyed) {
     static int local = 0;
@@ -16,7 +16,7 @@ class HandleTest : public SimTest {
                            reinterpret_cast<uint64_t>(&local), uint64_t{0x1234567812345678}}) {
       bad.push_back(reinterpret_cast<Handle>(value));
     }
-    // One bit off a live one, and live ones of other types.
+    // Handles that differ from a live one by one bit, and live handles of other types.
     for (uint64_t live : {reinterpret_cast<uint64_t>(context_), reinterpret_cast<uint64_t>(module_),
                           reinterpret_cast<uint64_t>(spin_)}) {
       for (uint64_t flip : {uint64_t{1}, uint64_t{1} << 20, uint64_t{1} << 40}) {
@@ -86,7 +86,7 @@ TEST_F(HandleTest, Contexts) {
   }
   EXPECT_EQ(cuCtxDestroy(nullptr), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(cuCtxPushCurrent(nullptr), CUDA_ERROR_INVALID_CONTEXT);
-  EXPECT_EQ(cuCtxDestroy(context_), CUDA_ERROR_INVALID_CONTEXT);  // the primary one
+  EXPECT_EQ(cuCtxDestroy(context_), CUDA_ERROR_INVALID_CONTEXT);  // it is the primary context
   EXPECT_EQ(cuCtxCreate_v2(&destroyed, 0, 9), CUDA_ERROR_INVALID_DEVICE);
   EXPECT_EQ(cuCtxCreate_v2(nullptr, 0, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuDevicePrimaryCtxRetain(nullptr, 0), CUDA_ERROR_INVALID_VALUE);

@@ -10,7 +10,7 @@ namespace {
 constexpr unsigned kNoSyncBefore = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC,
                    kNoSyncAfter = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;
 
-// Deprecated, and still there.
+// Deprecated, but still available.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 CUresult LaunchOn(CUDA_LAUNCH_PARAMS* list, unsigned count, unsigned flags = 0) {
@@ -65,7 +65,7 @@ TEST_F(LaunchDevicesTest, TheDeviceAnnouncesIt) {
   EXPECT_EQ(value, 1);
 }
 
-// A graph with a kernel on each: they run where their functions are.
+// Graphs with a kernel on each device: kernels run on the devices of their functions.
 class GraphDevicesTest : public LaunchDevicesTest {
  protected:
   void SetUp() override {
@@ -97,7 +97,8 @@ TEST_F(GraphDevicesTest, EachKernelRunsWhereItsFunctionIs) {
   ASSERT_CU(SpinOnOther(200'000));
   ASSERT_CU(cuGraphLaunch(exec_, streams_[0]));
   EXPECT_EQ(TruthThere().queued, 1u);
-  EXPECT_EQ(DoneAt(streams_[0], start), 300'000u);  // beside the other: neither fills the device
+  EXPECT_EQ(DoneAt(streams_[0], start),
+            300'000u);  // concurrent with the other kernel, since neither fills the device
   EXPECT_EQ(TruthThere().kernels, 1u);
   EXPECT_EQ(TruthThere().queued, 0u);
   EXPECT_EQ(Truth(7).kernels, 1u);
@@ -131,7 +132,7 @@ TEST_F(LaunchDevicesTest, NoneBeginsBeforeAllOfTheirStreamsAreThere) {
   ASSERT_CU(Launch(kNoSyncAfter));
   EXPECT_EQ(DoneAt(streams_[0], start), 150'000u);
   EXPECT_EQ(DoneAt(streams_[1], start), 350'000u);
-  EXPECT_EQ(Truth(0).kernels, 1u);  // of this device
+  EXPECT_EQ(Truth(0).kernels, 1u);  // on this device
 }
 
 TEST_F(LaunchDevicesTest, NothingComesBehindBeforeAllAreDone) {
@@ -189,7 +190,7 @@ TEST_F(LaunchDevicesTest, WhatDoesNotBelongTogetherIsRefusedAndLaunchesNothing) 
   refused(CUDA_ERROR_INVALID_VALUE);
   both_[1] = both_[0];  // the same device
   refused(CUDA_ERROR_INVALID_VALUE);
-  both_[1].function = spin_;  // of another context than its stream
+  both_[1].function = spin_;  // the function is of another context than its stream
   refused(CUDA_ERROR_INVALID_HANDLE);
   for (const CUstream stream : {CUstream{}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
     both_[0].hStream = stream;

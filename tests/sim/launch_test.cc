@@ -61,7 +61,7 @@ TEST_F(LaunchTest, FootprintFollowsFromThreadsAndSharedMemory) {
   EXPECT_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, k_default_, 256, 0));
   EXPECT_EQ(blocks, 8);  // 2048 threads
   EXPECT_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, k_default_, 33, 0));
-  EXPECT_EQ(blocks, 32);  // 2048 / 64, and the most there can be
+  EXPECT_EQ(blocks, 32);  // 2048 / 64, and the maximum
   EXPECT_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, k_default_, 32, 40 << 10));
   EXPECT_EQ(blocks, 5);  // 228 KiB / 41 KiB
   EXPECT_CU(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, k_10us_, 32, 0));

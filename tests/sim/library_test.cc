@@ -96,7 +96,7 @@ TEST_F(LibraryTest, AGraphTakesItsKernels) {
 }
 
 TEST_F(LibraryTest, EachContextHasItsOwnModuleFromItsFirstUseOn) {
-  const uint64_t before = gpushare_sim_memory_used(0);  // of a library that nobody has used
+  const uint64_t before = gpushare_sim_memory_used(0);  // an unused library
   CUdeviceptr here = 0, there = 0;
   size_t bytes = 0;
   ASSERT_CU(cuLibraryGetGlobal(&here, &bytes, library_, "table"));
@@ -110,14 +110,15 @@ TEST_F(LibraryTest, EachContextHasItsOwnModuleFromItsFirstUseOn) {
   EXPECT_EQ(function, same);
 
   const CUcontext context = NewContext();
-  ASSERT_CU(Launch(AsFunction(), nullptr));  // in the current one
+  ASSERT_CU(Launch(AsFunction(), nullptr));  // in the current context
   ASSERT_CU(cuLibraryGetModule(&other, library_));
   EXPECT_NE(module, other);
   ASSERT_CU(cuLibraryGetGlobal(&there, &bytes, library_, "table"));
   EXPECT_NE(here, there);
-  EXPECT_EQ(Launch(function, nullptr), CUDA_ERROR_INVALID_HANDLE);  // of the other's stream
+  EXPECT_EQ(Launch(function, nullptr),
+            CUDA_ERROR_INVALID_HANDLE);  // the stream belongs to the other context
 
-  // It goes with its context, and the library stays.
+  // It ends with its context, while the library stays.
   ASSERT_CU(cuCtxDestroy(context));
   EXPECT_EQ(gpushare_sim_memory_used(0) - before, 1024u);
   ASSERT_CU(cuCtxSetCurrent(context_));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory: one address for host and device, charged where it is, prefetched and advised by pages.
+// Managed memory: one address for host and device, charged on the device where its pages are, prefetched and advised
+// by pages.
 #include <array>
 #include <cstring>
 #include <random>
 
 #include "tests/sim/sim_test.h"
 
-// The headers of CUDA 13 name only the newest.
+// The headers of CUDA 13 declare only the newest versions.
 #undef cuMemPrefetchAsync
 #undef cuMemAdvise
 extern "C" {
@@ -56,7 +57,7 @@ TEST_F(ManagedMemoryTest, HostAndDeviceShareTheBytes) {
   ASSERT_CU(cuMemcpyDtoH(read.data(), device, 100));
   EXPECT_EQ(read[49], 9);
   EXPECT_EQ(read[50], 7);
-  // It is a host pointer where one is wanted, too.
+  // It can also be used where a host pointer is required.
   ASSERT_CU(cuMemcpyHtoD(a, Host(a) + 100, 10));
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(Host(a)[0], 9);
@@ -82,7 +83,7 @@ TEST_F(ManagedMemoryTest, TheDeviceIsChargedWithWhatIsOnIt) {
   ASSERT_CU(Prefetch(a, size, kHost));
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(Charged(), 0u);
-  // The last page is charged with what was asked for; ranges are rounded to pages.
+  // The last page is charged with the requested size; ranges are rounded to pages.
   ASSERT_CU(Prefetch(a + size - 1, 1, kDevice));
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(Charged(), 100u);
@@ -96,7 +97,7 @@ TEST_F(ManagedMemoryTest, TheDeviceIsChargedWithWhatIsOnIt) {
 TEST_F(ManagedMemoryTest, APrefetchTakesTheTimeOfWhatMoves) {
   const CUdeviceptr a = Allocate(10'000'000);
   uint64_t start = Now();
-  ASSERT_CU(Prefetch(a, 10'000'000, kDevice));  // is there
+  ASSERT_CU(Prefetch(a, 10'000'000, kDevice));  // already there
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(Now(), start);
   ASSERT_CU(Prefetch(a, 10'000'000, kHost));
@@ -159,7 +160,7 @@ TEST_F(ManagedMemoryTest, AContextTakesItsMemoryWithIt) {
   ASSERT_CU(cuMemsetD8Async(a, 1, 1000, stream));
   ASSERT_CU(cuCtxDestroy(other));
   EXPECT_EQ(Charged(), 0u);
-  EXPECT_CU(cuStreamSynchronize(stream));  // the set touched nothing
+  EXPECT_CU(cuStreamSynchronize(stream));  // the set accessed nothing
   unsigned type;
   EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, a),
             CUDA_ERROR_INVALID_VALUE);
@@ -275,7 +276,7 @@ TEST_F(ManagedMemoryTest, APrefetchCannotBeCaptured) {
   EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
-// A model of which pages are on the device, against random prefetches.
+// Compares random prefetches with a model of the pages on the device.
 TEST_F(ManagedMemoryTest, RandomPrefetchesAddUp) {
   constexpr size_t kPages = 64, kSize = kPages * kPage - 1234;
   const CUdeviceptr a = Allocate(kSize);

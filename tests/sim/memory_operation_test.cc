@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory operations of streams: writes, waits for every condition, and waits that nobody can end.
+// Memory operations of streams: writes, waits for every condition, and waits that nothing can end.
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -53,7 +53,7 @@ TEST_F(MemoryOperationTest, TheHostsWritesAreSeenWhenTimePasses) {
   const uint64_t written = Now();
   __atomic_store_n(word_, 8u, __ATOMIC_RELEASE);
   EXPECT_EQ(DoneAt(a, written), 0u);
-  // Another thread's, at its own time.
+  // A write by another thread, at its own time.
   ASSERT_CU(cuStreamWaitValue32(a, Word(), 9, CU_STREAM_WAIT_VALUE_EQ));
   const uint64_t start = Now();
   SimThread writer("writer", [&] {
@@ -245,7 +245,7 @@ TEST_F(MemoryOperationTest, AWaitThatNobodyCanEndIsReported) {
   std::atomic<CUresult> result{CUDA_ERROR_UNKNOWN};
   SimThread waits("waits", [&] { result = cuStreamSynchronize(stream); });
   gpushare_sim_spend(1000);
-  gpushare_sim_thread_leave();  // nobody is left who could write
+  gpushare_sim_thread_leave();  // no thread is left that could write
   {
     std::unique_lock lock(report.mutex);
     report.changed.wait(lock, [&] { return !report.line.empty(); });

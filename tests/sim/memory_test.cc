@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations: capacity, validation, what the driver knows of pointers.
+// Allocations: capacity, validation, and pointer attributes.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -38,11 +38,11 @@ TEST_F(MemoryTest, OverCapacityIsOutOfMemoryAndHarmless) {
   EXPECT_CU(cuMemFree(a));
 }
 
-// As a card's do, where the configuration says so.
+// Like on a real card, if the configuration says so.
 TEST_F(MemoryTest, ContextsAndModulesTakeMemory) {
   Restart("memory=1GiB,context_memory=300MiB,module_memory=10MiB");
   const uint64_t before = gpushare_sim_memory_used(0);
-  EXPECT_EQ(before / kMiB, 310u);  // the primary one, and its module
+  EXPECT_EQ(before / kMiB, 310u);  // the primary context and its module
   const auto taken = [&] { return gpushare_sim_memory_used(0) - before; };
   CUmodule module = nullptr, second = nullptr;
   constexpr char kEmpty[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
@@ -57,8 +57,8 @@ TEST_F(MemoryTest, ContextsAndModulesTakeMemory) {
   CUdeviceptr pointer = 0;
   ASSERT_CU(cuMemAlloc(&pointer, 90 * kMiB));
   EXPECT_EQ(cuModuleLoadData(&second, kEmpty), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_CU(cuCtxDestroy(other));  // with what was allocated in it
-  EXPECT_CU(cuCtxDestroy(mine));   // with its module
+  EXPECT_CU(cuCtxDestroy(other));  // ends the memory that was allocated in it too
+  EXPECT_CU(cuCtxDestroy(mine));   // ends its module too
   EXPECT_CU(cuModuleUnload(module));
   EXPECT_EQ(taken(), 0u);
 }
@@ -70,7 +70,7 @@ TEST_F(MemoryTest, WhatWasNotAllocatedCannotBeFreed) {
   EXPECT_EQ(cuMemFree(0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemFree(reinterpret_cast<CUdeviceptr>(&a)), CUDA_ERROR_INVALID_VALUE);
   EXPECT_CU(cuMemFree(a));
-  EXPECT_EQ(cuMemFree(a), CUDA_ERROR_INVALID_VALUE);  // twice
+  EXPECT_EQ(cuMemFree(a), CUDA_ERROR_INVALID_VALUE);  // the second free
   EXPECT_EQ(cuMemAlloc(&a, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemAlloc(nullptr, 10), CUDA_ERROR_INVALID_VALUE);
 }
@@ -177,7 +177,7 @@ TEST_F(MemoryTest, TheHostCannotTouchDeviceMemory) {
 }
 
 TEST_F(MemoryTest, FreedMemoryGoesBackToTheMachine) {
-  // 64 rounds of 512 MiB would not fit if freed pages stayed.
+  // 64 rounds of 512 MiB only fit if freed pages are reused.
   std::vector<char> host(16 * kMiB, 7);
   for (int round = 0; round < 64; ++round) {
     CUdeviceptr pointer;

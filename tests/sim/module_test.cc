@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules: what of PTX is read, and what is refused.
+// Modules: which parts of PTX are read, and what is rejected.
 #include <unistd.h>
 
 #include <cstdio>
@@ -98,7 +98,7 @@ TEST_F(ModuleTest, TheErrorLogSaysWhatIsWrongAndWhere) {
   EXPECT_NE(std::string(error).find("line 2"), std::string::npos) << error;
   EXPECT_EQ(written, std::strlen(error));
   EXPECT_STREQ(info, "");
-  // A short buffer gets the beginning, and not a byte more.
+  // A short buffer gets the beginning of the text, and nothing is written beyond it.
   EXPECT_EQ(load(broken, 5).second, 4u);
   EXPECT_STREQ(error, "ptx ");
   EXPECT_EQ(error[5], 'x');
@@ -129,13 +129,14 @@ TEST_F(ModuleTest, ReferencesToTexturesAreHandles) {
 .global .samplerref how;
 .global .surfref[2];
 )");
-  EXPECT_EQ(cuModuleLoadData(&module, text.c_str()), CUDA_ERROR_INVALID_PTX);  // without a name
+  EXPECT_EQ(cuModuleLoadData(&module, text.c_str()),
+            CUDA_ERROR_INVALID_PTX);  // the text has no name
   const std::string named = WithHead(".global .texref picture;\n.global .surfref target[2];\n");
   ASSERT_EQ(cuModuleLoadData(&module, named.c_str()), CUDA_SUCCESS);
   EXPECT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
 }
 
-// As most comments are written: otherwise the kernel would cost 5 us and nobody would be told.
+// Most comments are written like this. Otherwise the kernel would silently cost 5 us.
 TEST_F(ModuleTest, ACostLineMayBeginWithBlanks) {
   const std::string text = WithHead("// \t gpushare.sim cost=70us\n.visible .entry k() { ret; }\n");
   CUmodule module;

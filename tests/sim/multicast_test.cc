@@ -51,7 +51,7 @@ TEST_F(MulticastTest, WhatIsWrittenReachesEveryDevice) {
   const CUdeviceptr all = Map(object, 2 * kGranule, 0), one = Map(first, 2 * kGranule, 0);
   std::vector<unsigned char> out(kGranule);
   for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<unsigned char>(i * 11 + i / 300);
-  // Over the border between the second device's bindings, which lie the other way round.
+  // Writes across the border between bindings, which are in reverse order on the second device.
   ASSERT_CU(cuMemcpyHtoD(all + kGranule / 2, out.data(), out.size()));
   ASSERT_CU(cuMemsetD32(all, 0x07070707, 4));
   std::vector<unsigned char> in(out.size());
@@ -68,7 +68,7 @@ TEST_F(MulticastTest, WhatIsWrittenReachesEveryDevice) {
   ASSERT_CU(cuMemcpyDtoH(&word, other + kGranule, 4));
   EXPECT_EQ(word, 0x07070707u);
   ASSERT_CU(cuCtxSetCurrent(context_));
-  // There is no one place to read from.
+  // There is no single place to read from.
   EXPECT_EQ(cuMemcpyDtoH(in.data(), all, 16), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
@@ -78,10 +78,10 @@ TEST_F(MulticastTest, OnlyTheMemoryIsCharged) {
   EXPECT_EQ(gpushare_sim_memory_used(0) - before, kGranule);
   ASSERT_CU(cuMulticastBindMem(object, 0, memory, 0, kGranule, 0));
   ASSERT_CU(cuMemRelease(memory));
-  EXPECT_EQ(gpushare_sim_memory_used(0) - before, kGranule);  // it is bound
+  EXPECT_EQ(gpushare_sim_memory_used(0) - before, kGranule);  // the binding keeps the memory
   const CUdeviceptr all = Map(object, kGranule, 0);
   ASSERT_CU(cuMemRelease(object));
-  EXPECT_EQ(gpushare_sim_memory_used(0) - before, kGranule);  // and mapped
+  EXPECT_EQ(gpushare_sim_memory_used(0) - before, kGranule);  // so does the mapping
   ASSERT_CU(cuMemUnmap(all, kGranule));
   EXPECT_EQ(gpushare_sim_memory_used(0), before);
 }
@@ -96,7 +96,7 @@ TEST_F(MulticastTest, BindingsEndOneByOne) {
   EXPECT_EQ(cuMulticastUnbind(object, 5, 0, kGranule), CUDA_ERROR_INVALID_DEVICE);
   ASSERT_CU(cuMulticastUnbind(object, 0, 0, kGranule));
   EXPECT_EQ(cuMulticastUnbind(object, 0, 0, kGranule), CUDA_ERROR_INVALID_VALUE);
-  // A write where not every device has memory faults.
+  // A write faults if some device has no memory there.
   ASSERT_CU(cuMulticastBindMem(object, 0, memory, 0, kGranule, 0));
   const CUdeviceptr all = Map(object, 2 * kGranule, 0);
   EXPECT_CU(cuMemsetD8Async(all, 1, 1, nullptr));

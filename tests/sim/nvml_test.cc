@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The management library beside the simulated driver: it tells the same of the devices.
+// The management library for the simulated driver reports the same devices.
 #include "sim/nvml/nvml.h"
 
 #include <unistd.h>
@@ -37,7 +37,7 @@ class NvmlTest : public SimTest {
     EXPECT_EQ(memory.total, memory.free + memory.used);
     return memory.used;
   }
-  // Up to the end of the period that utilisation is told of.
+  // Spends time until the end of the period that utilization is reported for.
   static void EndPeriod() { gpushare_sim_spend(kPeriod - Now() % kPeriod); }
   static sim::nvml::Utilization Rates() {
     sim::nvml::Utilization rates{};
@@ -179,7 +179,7 @@ TEST_F(NvmlTest, AProcessIsSeenWithWhatItUsed) {
   unsigned count = 0;
   EXPECT_EQ(nvmlDeviceGetProcessUtilization(Device(), nullptr, &count, 0), kNotFound);
   const CUstream stream = NewStream();
-  EndPeriod();  // or the kernel may lie in two of them
+  EndPeriod();  // so that the kernel lies in one period
   ASSERT_CU(Spin(stream, 50 * kMs, 10));
   ASSERT_CU(cuStreamSynchronize(stream));
   EndPeriod();
@@ -202,15 +202,15 @@ TEST_F(NvmlTest, UtilizationIsTheShareOfTheLastWholePeriod) {
   const CUstream stream = NewStream(), other = NewStream();
   EndPeriod();
   EXPECT_EQ(Rates().gpu, 0u);
-  ASSERT_CU(Spin(stream, 50 * kMs, 1));  // how many SMs does not matter
-  ASSERT_CU(Spin(other, 30 * kMs, 99));  // nor that kernels overlap
+  ASSERT_CU(Spin(stream, 50 * kMs, 1));  // the number of SMs does not matter
+  ASSERT_CU(Spin(other, 30 * kMs, 99));  // nor does it matter that kernels overlap
   ASSERT_CU(cuMemsetD8Async(pointer, 0, 40'000'000, other));
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(Rates().gpu, 0u) << "the period still goes on";
   EndPeriod();
   EXPECT_EQ(Rates().gpu, 25u);
   EXPECT_EQ(Rates().memory, 20u);
-  // Over the end of a period, and through whole ones.
+  // Kernels that run across the end of a period, and through whole periods.
   gpushare_sim_spend(120 * kMs);
   ASSERT_CU(Spin(stream, 500 * kMs, 100));
   gpushare_sim_spend(80 * kMs);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SMs as a resource: splitting them, descriptors, and who answers what.
+// SMs as a resource: splitting them, descriptors, and the answers of queries.
 #include <string>
 
 #include "tests/sim/green_test.h"
@@ -40,7 +40,7 @@ TEST_F(PartitionTest, OnHopperInEights) {
   ExpectSplit(SplitUp(all, 20), 4, 24, 4);
   ExpectSplit(SplitUp(all, 96, 0, 1), 1, 96, 4);
   ExpectSplit(SplitUp(all, 8, 0, 2), 2, 8, 84);
-  ExpectSplit(SplitUp(all, 3, 1), 25, 4, 0);   // coscheduling ignored: in twos
+  ExpectSplit(SplitUp(all, 3, 1), 25, 4, 0);   // the co-scheduling size is ignored: groups of two
   ExpectSplit(SplitUp(all, 20, 2), 3, 32, 4);  // clusters of 16
   EXPECT_EQ(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, SplitUp(all, 97).code);
   EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, SplitUp(all, 101).code);
@@ -118,7 +118,7 @@ TEST_F(PartitionTest, WhatIsWrongIsRefused) {
             cuGreenCtxStreamCreate(&stream, nullptr, CU_STREAM_NON_BLOCKING, 0));
 }
 
-// It holds the primary context, which goes with the last of them.
+// A green context retains the primary context, which ends with the last green one.
 TEST_F(PartitionTest, ItRetainsThePrimaryContext) {
   const CUgreenCtx green = Green(8);
   ASSERT_CU(cuDevicePrimaryCtxRelease(0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peer access between devices: who may ask for it, and what is known of it.
+// Peer access between devices: which pairs allow it, and the queries about it.
 #include "tests/sim/sim_test.h"
 
 namespace gpushare::sim_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory: what pools reserve, what they reuse and when, and what they give back.
+// Stream-ordered memory: how much pools reserve, what they reuse and when, and what they release.
 #include <cstring>
 #include <limits>
 #include <random>
@@ -62,7 +62,7 @@ TEST_F(PoolTest, ReservesGranulesAndHandsOutPartsOfThem) {
   EXPECT_EQ(Charged(), 3 * kPoolGranule);
   for (CUdeviceptr pointer : {small, other, large}) ASSERT_CU(cuMemFreeAsync(pointer, a));
   EXPECT_EQ(Used(pool), 0u);
-  EXPECT_EQ(Charged(), 3 * kPoolGranule);  // until somebody waits
+  EXPECT_EQ(Charged(), 3 * kPoolGranule);  // until a synchronization
   EXPECT_EQ(Get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 512 + 1024 + kPoolGranule + 512);
   ASSERT_CU(cuStreamSynchronize(a));
   EXPECT_EQ(Charged(), 0u);
@@ -106,9 +106,10 @@ TEST_F(PoolTest, SynchronizingShrinksToTheReleaseThreshold) {
   Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 3 * kPoolGranule + 1);
   use();
   EXPECT_EQ(cuStreamQuery(a), CUDA_SUCCESS);
-  EXPECT_EQ(Reserved(pool), 4 * kPoolGranule);  // asking is not waiting
+  EXPECT_EQ(Reserved(pool), 4 * kPoolGranule);  // a query is not a wait
   ASSERT_CU(cuStreamSynchronize(a));
-  EXPECT_EQ(Reserved(pool), 4 * kPoolGranule);  // one granule less would be below it
+  EXPECT_EQ(Reserved(pool),
+            4 * kPoolGranule);  // releasing one granule would go below the threshold
   Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 3 * kPoolGranule);
   ASSERT_CU(cuEventRecord(event, a));
   ASSERT_CU(cuEventSynchronize(event));
@@ -133,7 +134,7 @@ TEST_F(PoolTest, TrimmingKeepsWhatIsUsedAndWhatItIsToldTo) {
   ASSERT_CU(cuMemFreeAsync(first, a));
   ASSERT_CU(cuMemFreeAsync(third, a));
   ASSERT_CU(cuMemPoolTrimTo(pool, 0));
-  EXPECT_EQ(Reserved(pool), 6 * kPoolGranule);  // the frees are still to come
+  EXPECT_EQ(Reserved(pool), 6 * kPoolGranule);  // the frees have not run yet
   gpushare_sim_spend(10'000);
   ASSERT_CU(cuMemPoolTrimTo(pool, 7 * kPoolGranule));
   EXPECT_EQ(Reserved(pool), 6 * kPoolGranule);
@@ -145,7 +146,7 @@ TEST_F(PoolTest, TrimmingKeepsWhatIsUsedAndWhatItIsToldTo) {
   ASSERT_CU(cuMemFreeAsync(second, a));
   ASSERT_CU(cuMemPoolTrimTo(pool, 0));
   EXPECT_EQ(Charged(), 0u);
-  // Cut up as it was, all of it can be had again.
+  // Although it was fragmented, all of it can be allocated again.
   EXPECT_NE(Allocate(pool, 6 * kPoolGranule, a), 0u);
 }
 
@@ -157,7 +158,7 @@ TEST_F(PoolTest, AStreamReusesItsOwnFreesAtOnce) {
   ASSERT_CU(cuMemFreeAsync(first, a));
   const CUdeviceptr half = Allocate(pool, kPoolGranule / 2, a);
   EXPECT_EQ(half, first);
-  EXPECT_EQ(Used(pool), kPoolGranule);  // the other half is still to be freed
+  EXPECT_EQ(Used(pool), kPoolGranule);  // the other half is not freed yet
   EXPECT_EQ(Allocate(pool, kPoolGranule / 2, a), first + kPoolGranule / 2);
   EXPECT_EQ(Reserved(pool), kPoolGranule);
   ASSERT_CU(cuStreamSynchronize(a));
@@ -219,7 +220,7 @@ TEST_F(PoolTest, ACompletedFreeIsAnybodysUnlessThePoolSaysOtherwise) {
   EXPECT_EQ(Used(pool), 0u);
   const CUdeviceptr grown = Allocate(pool, kPoolGranule, a);
   EXPECT_NE(grown, pointer);
-  // Once the host has waited for the stream there is nothing to guess.
+  // After the host has waited for the stream, reuse does not depend on chance.
   Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 2 * kPoolGranule);
   ASSERT_CU(cuStreamSynchronize(b));
   EXPECT_EQ(Allocate(pool, kPoolGranule, a), pointer);
@@ -250,7 +251,7 @@ TEST_F(PoolTest, APoolStaysBelowItsLimit) {
   CUdeviceptr none = 1234;
   EXPECT_EQ(cuMemAllocFromPoolAsync(&none, 4097, pool, a), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(none, 1234u);
-  Allocate(pool, 4096, a);  // what is left, though it is less than a granule
+  Allocate(pool, 4096, a);  // takes the rest, although it is smaller than a granule
   EXPECT_EQ(Reserved(pool), kPoolGranule + 4096);
   EXPECT_EQ(Charged(), kPoolGranule + 4096);
   EXPECT_EQ(cuMemAllocFromPoolAsync(&none, 1, pool, a), CUDA_ERROR_OUT_OF_MEMORY);
@@ -283,7 +284,7 @@ TEST_F(PoolTest, EitherFamilyFreesWhatTheOtherGave) {
   const uint64_t start = Now();
   CUdeviceptr pointer = Allocate(pool, kMiB, a);
   ASSERT_CU(cuMemFree(pointer));
-  EXPECT_EQ(Now(), start);  // of pool memory it does not wait
+  EXPECT_EQ(Now(), start);  // the call does not wait for pool memory
   EXPECT_EQ(Used(pool), 0u);
   EXPECT_EQ(cuMemFree(pointer), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuMemPoolTrimTo(pool, 0));
@@ -327,7 +328,7 @@ TEST_F(PoolTest, WhatTheDriverKnowsOfAPointer) {
   EXPECT_EQ(of, pool);
   CUcontext context = context_;
   EXPECT_CU(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, pointer));
-  EXPECT_EQ(context, nullptr);  // stream-ordered memory belongs to none
+  EXPECT_EQ(context, nullptr);  // stream-ordered memory belongs to no context
   int ordinal = -1;
   EXPECT_CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer));
   EXPECT_EQ(ordinal, 0);
@@ -463,7 +464,7 @@ TEST_F(PoolTest, NonsenseIsRefused) {
   EXPECT_EQ(cuMemFreeAsync(pointer + 512, a), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemFreeAsync(0, a), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemFree(pointer + 512), CUDA_ERROR_INVALID_VALUE);
-  // The memory behind a pool is nobody's pointer.
+  // Memory that a pool keeps after a free is not a valid pointer.
   ASSERT_CU(cuMemFreeAsync(pointer, a));
   EXPECT_EQ(cuMemFree(pointer), CUDA_ERROR_INVALID_VALUE);
 

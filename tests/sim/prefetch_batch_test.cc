@@ -5,7 +5,7 @@
 
 #include "tests/sim/sim_test.h"
 
-// Not declared by every header.
+// Not all headers declare these.
 extern "C" {
 CUresult CUDAAPI cuMemPrefetchBatchAsync(CUdeviceptr*, size_t*, size_t, CUmemLocation*, size_t*,
                                          size_t, unsigned long long, CUstream);
@@ -36,7 +36,7 @@ class PrefetchBatchTest : public SimTest {
     return cuMemPrefetchBatchAsync(pointers_.data(), sizes_.data(), 3, places_.data(),
                                    begins_.data(), places_count_, 0, stream_);
   }
-  // All of it to the host, in one batch.
+  // Prefetches all of it to the host, in one batch.
   void ToHost() {
     std::array<CUmemLocation, 1> host{{{CU_MEM_LOCATION_TYPE_HOST, {0}}}};
     size_t begin = 0;
@@ -53,7 +53,7 @@ class PrefetchBatchTest : public SimTest {
   CUstream stream_ = nullptr;
   std::array<CUdeviceptr, 3> pointers_{};
   std::array<size_t, 3> sizes_{kSize, kSize, kSize};
-  // The first and second stay on the device, the third goes to the host.
+  // The first and second ranges stay on the device, and the third goes to the host.
   std::array<CUmemLocation, 2> places_{
       {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, {CU_MEM_LOCATION_TYPE_HOST, {0}}}};
   std::array<size_t, 2> begins_{0, 2};
@@ -79,14 +79,14 @@ TEST_F(PrefetchBatchTest, WhatIsDiscardedMovesWithoutItsBytes) {
   sizes_[1] = kPage;
   ASSERT_CU(cuMemDiscardBatchAsync(pointers_.data(), sizes_.data(), 2, 0, stream_));
   EXPECT_EQ(Takes(), 0u);
-  EXPECT_EQ(Charged(), 0u);  // where it was
+  EXPECT_EQ(Charged(), 0u);  // unchanged
   sizes_[1] = kSize;
   places_count_ = 1;
   ASSERT_CU(Prefetch());
   EXPECT_EQ(Takes(), (2 * kSize - kPage) / 10);
   EXPECT_EQ(Charged(), 3 * kSize);
   EXPECT_EQ(Truth(0).h2d_bytes, 2 * kSize - kPage);
-  // A prefetch ends it.
+  // A prefetch ends the discarded state.
   ToHost();
   EXPECT_EQ(Truth(0).d2h_bytes, moved + 3 * kSize);
 }
@@ -131,7 +131,7 @@ TEST_F(PrefetchBatchTest, WhatIsRefusedDoesNothing) {
   places_[0] = {CU_MEM_LOCATION_TYPE_DEVICE, {7}};
   refused(CUDA_ERROR_INVALID_DEVICE);
   places_[0] = {CU_MEM_LOCATION_TYPE_HOST, {0}};
-  // The last is wrong, so the first does not move either.
+  // The last range is invalid, so the first one does not move either.
   for (const size_t bytes : {size_t{0}, kSize + 1, size_t{1} << 63}) {
     sizes_[2] = bytes;
     refused(CUDA_ERROR_INVALID_VALUE);
@@ -149,7 +149,7 @@ TEST_F(PrefetchBatchTest, WhatIsRefusedDoesNothing) {
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemDiscardBatchAsync(pointers_.data(), sizes_.data(), 3, 1, stream_),
             CUDA_ERROR_INVALID_VALUE);
-  // Not on the legacy stream; the thread's own is one like any other.
+  // The legacy stream is rejected; the per-thread stream is accepted like any other.
   EXPECT_EQ(cuMemPrefetchBatchAsync(pointers_.data(), sizes_.data(), 3, places_.data(),
                                     begins_.data(), 2, 0, nullptr),
             CUDA_ERROR_INVALID_VALUE);

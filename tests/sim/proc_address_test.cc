@@ -10,7 +10,7 @@
 namespace gpushare::sim_test {
 namespace {
 
-// The one list of entry points. Their names as exported: cuda.h's macros do not reach into `#name`.
+// The single list of entry points, with their names as exported: cuda.h's macros do not expand inside `#name`.
 struct Entry {
   const char* symbol;
   int since;
@@ -53,7 +53,7 @@ TEST_F(ProcAddressTest, WhatIsNotMarkedAsSimulatedIsNotSupported) {
   int stubs = 0;
   for (const Entry& entry : kEntries) {
     if (entry.simulated) continue;
-    // Without arguments: a stub reads none.
+    // Called without arguments: a stub reads none.
     const auto call = reinterpret_cast<CUresult (*)()>(Symbol(entry.symbol));
     ASSERT_NE(call, nullptr) << entry.symbol;
     const uint64_t before = gpushare_sim_calls(entry.symbol);
@@ -142,7 +142,7 @@ TEST_F(ProcAddressTest, ThePrivateTablesAreNeverAnswered) {
 }
 
 TEST_F(ProcAddressTest, NothingElseIsExported) {
-  // Names of our own would collide with those of a program that links another copy.
+  // Private names could collide with those of a program that links another copy.
   EXPECT_EQ(Symbol("gpushare_sim_no_such"), nullptr);
   EXPECT_NE(Symbol("gpushare_sim_abi_version"), nullptr);
   EXPECT_EQ(Symbol("_ZN8gpushare3sim7g_stateE"), nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process on a shared simulated GPU: does what the lines of its input say, one answer a line.
+// A process on a shared simulated GPU. It does what each line of its input says, and prints one answer for each.
 #include <cuda.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ constexpr char kPtx[] = R"(.version 7.5
 
 struct Child {
   CUfunction spin = nullptr, stamped = nullptr;
-  CUdeviceptr stamps = 0;  // then the log, with room for 3
+  CUdeviceptr stamps = 0;  // followed by the log, with room for 3 entries
   CUstream stream = nullptr;
   CUevent event = nullptr;
   std::vector<CUdeviceptr> held, imported;
@@ -121,7 +121,7 @@ struct Child {
     return handle;
   }
 
-  // Physical memory of virtual memory management, mapped; its descriptors go by a socket of a name.
+  // Physical memory of virtual memory management, mapped. Descriptors are passed through named sockets.
   static CUresult Map(CUmemGenericAllocationHandle handle, uint64_t bytes, CUdeviceptr* pointer) {
     CUmemAccessDesc access{};
     access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
@@ -215,7 +215,7 @@ struct Child {
     if (result == CUDA_SUCCESS) result = cuMemAddressFree(mapped, physical_bytes);
     return result;
   }
-  // False: the line is about something else.
+  // False: the line is something else.
   bool DoPhysical(const std::string& verb, const char* text) {
     const uint64_t number = std::strtoull(text, nullptr, 10);
     if (verb == "make") {
@@ -244,7 +244,7 @@ struct Child {
     return true;
   }
 
-  // Handles between processes; false: the line is about something else.
+  // Handles between processes. False: the line is something else.
   bool DoShared(const std::string& verb, const char* text) {
     const auto number = static_cast<unsigned>(std::strtoul(text, nullptr, 10));
     if (verb == "export") {  // the latest allocation
@@ -292,7 +292,7 @@ struct Child {
     return true;
   }
 
-  // Until it is killed.
+  // Runs until it is killed.
   [[noreturn]] void Churn(uint64_t seed) {
     std::mt19937_64 random(seed);
     for (;;) {
@@ -308,7 +308,7 @@ struct Child {
     }
   }
 
-  // What the line asks for; false: to end.
+  // Does what the line says. False: the process is to end.
   bool Do(const std::string& line) {
     char verb[32] = "";
     uint64_t a = 0, b = 0;
@@ -420,7 +420,8 @@ struct Child {
       std::printf("%d\n", status);
     } else if (is("leavechild")) {  // that outlives this process for a while
       if (fork() == 0) {
-        for (int fd = 0; fd <= 2; ++fd) close(fd);  // nobody waits for these to end
+        for (int fd = 0; fd <= 2; ++fd)
+          close(fd);  // a reader of the output does not wait for this child
         sleep(20);
         _exit(0);
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One virtual clock of several processes: order, repetition, time slices, and the death of whoever has the
-// turn.
+// One virtual clock for several processes: order, repeatability, time slices, and the death of the process that has
+// the turn.
 #include <random>
 
 #include "tests/sim/process_test.h"
@@ -10,7 +10,7 @@ namespace {
 
 using ProcessClockTest = ProcessTest;
 
-// Whatever comes first on the machine: the second child is started first.
+// Independent of the start order on the machine: the second child is started first.
 TEST_F(ProcessClockTest, TheEarlierComesFirst) {
   Child b(Config("processes=2,place=1")), a(Config("processes=2,place=0"));
   b.Tell("enter\nbegin\nspend 1000\nalloc " + MiB(600) + "\nleave\nexit");
@@ -60,8 +60,8 @@ TEST_F(ProcessClockTest, RunsRepeat) {
   EXPECT_NE(first.find("0 at "), first.npos) << first;
 }
 
-// Two kernels of 10 ms that fill the device, slices of 2 ms, 100 us for each change: the first runs in
-// [0, 2], [4.2, 6.2] ... [16.8, 18.8], the second between them.
+// Two kernels of 10 ms that fill the device, with slices of 2 ms and 100 us for each switch: the first runs in [0,
+// 2], [4.2, 6.2] ... [16.8, 18.8], the second between them.
 TEST_F(ProcessClockTest, KernelsOfTwoProcessesTakeSlices) {
   Child a(Config("processes=2,place=0")), b(Config("processes=2,place=1"));
   for (Child* child : {&a, &b}) {
@@ -71,12 +71,13 @@ TEST_F(ProcessClockTest, KernelsOfTwoProcessesTakeSlices) {
   EXPECT_EQ("0; 0; 0; 0 " + At(20'900'000) + "; 10000000; 0; ", b.Rest());
 }
 
-// Times from the kernel's begin, 2 ns late for the words that are copied before; what is not stamped tells nothing.
+// Times since the kernel's begin, 2 ns late because of the words that are copied before. A kernel without stamps
+// reports nothing.
 TEST_F(ProcessClockTest, AKernelTellsWhenTheDeviceWasAnothers) {
   Child a(Config("processes=2,place=0")), b(Config("processes=2,place=1"));
   a.Tell("enter\nbegin\nstamped 10000000 100\nsync\naway\nleave\nexit");
   b.Tell("enter\nbegin\nstamped 3000000 100\nlaunch 3000000 100\nsync\naway\nleave\nexit");
-  // b: [2.1, 4.1] and [6.3, 7.3]; then the other kernel until 8.3, and [10.5, 12.5].
+  // b runs in [2.1, 4.1] and [6.3, 7.3]; then the other kernel runs until 8.3, and in [10.5, 12.5].
   EXPECT_EQ(
       "0; 0; 0; 0 " + At(16'600'002) +
           "; 3 told, ran 1000000000 [2000000 4200000] [6200000 8400000] [10400000 12600000]; 0; ",
@@ -85,7 +86,7 @@ TEST_F(ProcessClockTest, AKernelTellsWhenTheDeviceWasAnothers) {
             b.Rest());
 }
 
-// Small kernels do not share the device with another process's, however much of it is left.
+// Small kernels do not share the device with another process's kernels, however much of it is free.
 TEST_F(ProcessClockTest, NothingOverlapsAcrossProcesses) {
   Child a(Config("processes=2,place=0,slice=1ms,slice_switch=0ns")),
       b(Config("processes=2,place=1,slice=1ms,slice_switch=0ns"));
@@ -96,12 +97,12 @@ TEST_F(ProcessClockTest, NothingOverlapsAcrossProcesses) {
   EXPECT_EQ("0; 0; 0; 0 " + At(6'000'000) + "; 0; ", b.Rest());
 }
 
-// Who is alone is never switched away from; who comes later waits for the end of the slice that goes on.
+// A process that is alone is never switched out; a later one waits for the end of the current slice.
 TEST_F(ProcessClockTest, OneAloneKeepsTheDevice) {
   Child a(Config("processes=2,place=0")), b(Config("processes=2,place=1"));
   a.Tell("enter\nbegin\nlaunch 7000000 100\nsync\nleave\nexit");
   b.Tell("enter\nbegin\nspend 4500000\nlaunch 1000000 100\nsync\nleave\nexit");
-  // a: [0, 6] and, after b's [6.1, 7.1], [7.2, 8.2].
+  // a runs in [0, 6] and, after b's [6.1, 7.1], in [7.2, 8.2].
   EXPECT_EQ("0; 0; 0; 0 " + At(8'200'000) + "; 0; ", a.Rest());
   EXPECT_EQ("0; 0; " + At(4'500'000) + "; 0; 0 " + At(7'100'000) + "; 0; ", b.Rest());
 }
@@ -117,7 +118,7 @@ TEST_F(ProcessClockTest, ACopyEngineIsOneForAllProcesses) {
   EXPECT_EQ("0; 0; 0; 0 " + At(2'097'152) + "; 0 " + At(4'194'304) + "; 0; ", b.Rest());
 }
 
-// Of another GPU, and against its kernels, each works by itself.
+// The engines of different GPUs work independently, and so do copies and kernels.
 TEST_F(ProcessClockTest, EachGpuHasItsSlicesAndEngines) {
   const std::string config = "processes=3,devices=2,h2d=1GB/s,place=";
   Child a(Config(config + "0")), b(Config(config + "1")), c(Config(config + "2"));
@@ -140,7 +141,7 @@ TEST_F(ProcessClockTest, WhoDiesWithTheTurnStopsNobody) {
             b.Rest());
 }
 
-// The device is the dead one's until its slice ends; then it goes to who waits for it.
+// The dead process keeps the device until its slice ends; then the waiting process gets it.
 TEST_F(ProcessClockTest, TheDeadGiveUpTheDevice) {
   Child a(Config("processes=2,place=0")), b(Config("processes=2,place=1"));
   a.Tell("enter\nbegin\nlaunch 100000000 100\nspend 500000\ndie");
@@ -150,7 +151,7 @@ TEST_F(ProcessClockTest, TheDeadGiveUpTheDevice) {
   EXPECT_EQ("0; 0; " + At(1'000'000) + "; 0; 0 " + At(2'100'000) + "; 0; ", rest);
 }
 
-// What management shows of who used the device: each process what it did itself, all of them what each did.
+// The utilization that NVML shows: for each process what it used, and to all processes what each of them used.
 TEST_F(ProcessClockTest, EachProcessIsSeenWithWhatItUsed) {
   Child a(Config("place=0,slice_switch=0")), b(Config("place=1,slice_switch=0"));
   ASSERT_EQ("0", a.Ask("begin"));
@@ -170,7 +171,7 @@ TEST_F(ProcessClockTest, EachProcessIsSeenWithWhatItUsed) {
   EXPECT_EQ("ok", b.Ask("check"));
 }
 
-// Killed from outside, wherever they are: with the turn, without it, handing it over.
+// Processes are killed at any point: with the turn, without it, or while handing it over.
 TEST_F(ProcessClockTest, KillsAtAnyInstructionBlockNobody) {
   const std::string config = Config("teardown=0ns");
   Child stays(config);

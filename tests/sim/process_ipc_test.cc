@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and events that one process gives to another.
+// Memory and events that one process shares with another.
 #include "tests/sim/process_test.h"
 
 namespace gpushare::sim_test {
 namespace {
 
-// What "0 handle" says behind the result.
+// The handle from an answer of the form "0 handle".
 std::string HandleIn(const std::string& answer) {
   EXPECT_EQ("0 ", answer.substr(0, 2));
   return answer.substr(2);
@@ -26,14 +26,14 @@ TEST_F(ProcessIpcTest, BothSeeTheSameBytes) {
   EXPECT_EQ("0", b.Ask("poke 9"));
   EXPECT_EQ("0 9", b.Ask("peek"));
   EXPECT_EQ("0 9", a.Ask("look"));
-  // Only who allocated it is charged.
+  // Only the allocating process is charged.
   EXPECT_EQ("2 0:5096 1:0", b.Ask("processes"));
-  // The second opening is the first once more.
+  // The second opening returns the first one again.
   EXPECT_EQ("0", b.Ask("import " + handle));
   EXPECT_EQ("0", b.Ask("close"));
   EXPECT_EQ("0 9", b.Ask("peek"));
   EXPECT_EQ("0", b.Ask("close"));
-  // In the process itself it is not opened.
+  // The exporting process itself cannot open it.
   EXPECT_EQ("201", a.Ask("import " + handle));
   EXPECT_EQ("ok", a.Ask("check"));
 }
@@ -55,7 +55,7 @@ TEST_F(ProcessIpcTest, NonsenseAndTheDeadAreRefused) {
   ASSERT_EQ("0", a.Ask("alloc 4096"));
   const std::string handle = HandleIn(a.Ask("export"));
   EXPECT_EQ("1", b.Ask("import 00"));
-  // Each byte of it wrong in turn: no harm, and what is behind the end is not mapped.
+  // Each byte of the handle is corrupted in turn: no harm is done, and memory behind the end is not mapped.
   for (size_t i = 0; i < handle.size(); i += 2) {
     std::string wrong = handle;
     wrong.replace(i, 2, "ff");
@@ -74,8 +74,8 @@ TEST_F(ProcessIpcTest, NonsenseAndTheDeadAreRefused) {
   EXPECT_EQ("ok", b.Ask("check"));
 }
 
-// Everything up to `enter` happens at the start of the clock, since calls cost nothing here and nobody
-// waits for the time to pass.
+// Everything up to `enter` happens at the start of the clock, since calls cost nothing here and no thread waits for
+// time to pass.
 TEST_F(ProcessIpcTest, StreamsAndThreadsWaitForAnotherProcess) {
   Child a(Config("place=0")), b(Config("place=1"));
   ASSERT_EQ("0", a.Ask("begin"));
@@ -91,7 +91,7 @@ TEST_F(ProcessIpcTest, StreamsAndThreadsWaitForAnotherProcess) {
   EXPECT_EQ("0", b.Answer());
   EXPECT_EQ("0", b.Answer());
   EXPECT_EQ("0 " + At(9'000'000), b.Answer());
-  // The other's second kernel has the device until 9.5 ms, then a change, then ours.
+  // The other process's second kernel has the device until 9.5 ms, then comes a switch, then this process's kernel.
   EXPECT_EQ("0 " + At(12'600'000), b.Answer());
   EXPECT_EQ("0", b.Answer());
   EXPECT_EQ("0", b.Answer());
@@ -111,7 +111,7 @@ TEST_F(ProcessIpcTest, TheDeathOfWhoRecordedEndsTheWait) {
   EXPECT_EQ("0 at", b.Answer().substr(0, 4));
 }
 
-// One destroyed, or recorded anew, while records are not complete: each wait is for its own.
+// An event is destroyed or recorded again while its records are incomplete: each wait is for its own record.
 TEST_F(ProcessIpcTest, RecordsAreCounted) {
   Child a(Config("place=0")), b(Config("place=1"));
   ASSERT_EQ("0", a.Ask("begin"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a GPU that processes share, on the wall clock: one capacity, and what becomes of the dead.
+// The memory of a GPU that processes share, on the wall clock: one capacity, and the memory of dead processes.
 #include <sys/stat.h>
 
 #include <random>
@@ -40,7 +40,7 @@ TEST_F(ProcessMemoryTest, ADeadProcessKeepsItsMemoryUntilTheTeardown) {
   EXPECT_EQ("ok", b.Ask("check"));
 }
 
-// From its death on, and not from when somebody wants it.
+// The teardown begins with the death, and not when another process first needs the memory.
 TEST_F(ProcessMemoryTest, ATeardownBeginsWithTheDeathAlthoughNobodyLooks) {
   const std::string config = Config("clock=wall,teardown=100ms");
   Child a(config), b(config);
@@ -48,7 +48,7 @@ TEST_F(ProcessMemoryTest, ATeardownBeginsWithTheDeathAlthoughNobodyLooks) {
   ASSERT_EQ("0", b.Ask("begin"));
   ASSERT_EQ("0", a.Ask("alloc " + MiB(600)));
   a.Kill();
-  poll(nullptr, 0, 1000);  // ms of the machine's clock, as the teardown's
+  poll(nullptr, 0, 1000);  // ms on the machine's clock, which the teardown uses too
   EXPECT_EQ("0", b.Ask("alloc " + MiB(1024)));
 }
 
@@ -120,8 +120,8 @@ TEST_F(ProcessMemoryTest, TheLastOneTakesTheFileAway) {
   EXPECT_NE(0, stat(path.c_str(), &found));
 }
 
-// Processes are killed wherever they are, most often in the middle of charging: that leaves no lock behind
-// and no byte, and whoever stays always goes on.
+// Processes are killed at any point, most often while charging: no lock and no byte is left behind, and the surviving
+// processes always continue.
 TEST_F(ProcessMemoryTest, KillsAtAnyInstructionBlockNobody) {
   const std::string config = Config("clock=wall,teardown=0ns");
   Child stays(config);

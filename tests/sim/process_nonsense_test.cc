@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nonsense in what processes share, and what else a process may do to it: nobody waits for ever.
+// Nonsense in the memory that processes share, and other things that a process may do to it: no process waits for
+// ever.
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -22,7 +23,7 @@ class ProcessNonsenseTest : public ProcessTest {
                ? in_memory
                : "/tmp/gpushare-sim-" + std::to_string(geteuid()) + "/" + Name();
   }
-  // As any program of the user's may.
+  // Any program of the same user can do this.
   static void Scribble(const std::function<void(sim::Segment&)>& scribble) {
     const int file = open(Path().c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_GE(file, 0);
@@ -33,7 +34,7 @@ class ProcessNonsenseTest : public ProcessTest {
     scribble(*static_cast<sim::Segment*>(mapped));
     munmap(mapped, sizeof(sim::Segment));
   }
-  // Two processes use the device, scribbled upon, at one time, and then one more comes.
+  // Two processes use the device at the same time while its memory is scribbled on, and then a third one starts.
   static void ExpectTheyGoOn(const std::string& clock,
                              const std::function<void(sim::Segment&)>& scribble) {
     const std::string config = Config("clock=" + clock + ",teardown=0ns,slice=100us");
@@ -119,7 +120,7 @@ TEST_F(ProcessNonsenseTest, MemoryOfNobodyIsNotHeldForEver) {
   EXPECT_EQ(std::to_string(1024u << 20), left);
 }
 
-// Record locks would be gone with it, and the process taken for dead.
+// With record locks the lock would be gone after the close, and the process would count as dead.
 TEST_F(ProcessNonsenseTest, AnotherDescriptorOfTheFileMayBeClosed) {
   Child a(Config("clock=wall,teardown=0ns")), b(Config("clock=wall,teardown=0ns"));
   ASSERT_EQ("0", a.Ask("begin"));
@@ -148,13 +149,13 @@ TEST_F(ProcessNonsenseTest, AForkedChildDoesNotKeepItsParentAlive) {
   ASSERT_EQ("0", a.Ask("leavechild"));
   a.Tell("die");
   a.Reap();
-  // The child may not have come to run yet.
+  // The forked child may not have run yet.
   std::string left;
   for (int i = 0; i < 10'000 && left != std::to_string(1024u << 20); ++i) left = b.Ask("left");
   EXPECT_EQ(std::to_string(1024u << 20), left);
 }
 
-// A wait is for the record that was the latest when it was made, though a later one is complete before.
+// A wait is for the latest record at the time of the call, even if a later record completes first.
 TEST_F(ProcessNonsenseTest, RecordsOfTwoProcessesAreToldApart) {
   const std::string config = Config("slice=1ms,slice_switch=0ns");
   Child a(config), b(config), c(config);

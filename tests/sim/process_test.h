@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of processes that share a simulated GPU: a name of its own for each test's, and its processes.
+// The fixture for tests of processes that share a simulated GPU: a name for each test's GPU, and its processes.
 #ifndef GPUSHARE_TESTS_SIM_PROCESS_TEST_H_
 #define GPUSHARE_TESTS_SIM_PROCESS_TEST_H_
 
@@ -21,10 +21,10 @@ namespace gpushare::sim_test {
 
 inline constexpr uint64_t kMiB = 1 << 20;
 inline std::string MiB(uint64_t count) { return std::to_string(count * kMiB); }
-// Of the virtual clock, which starts at 1 s.
+// A time of the virtual clock, which starts at 1 s.
 inline std::string At(uint64_t ns) { return "at " + std::to_string(1'000'000'000 + ns); }
 
-// A process that does what it is told (process_child.cc).
+// A child process that follows orders (process_child.cc).
 class Child {
  public:
   explicit Child(const std::string& config) {
@@ -62,12 +62,12 @@ class Child {
     if (pid_ >= 0) Kill();
   }
 
-  // Lines to do; nothing is waited for.
+  // Sends order lines to the child without waiting.
   void Tell(const std::string& lines) {
     const std::string text = lines + "\n";
     ASSERT_EQ(static_cast<ssize_t>(text.size()), write(in_, text.data(), text.size()));
   }
-  // The next line of its answers; "(nothing)" when it is over or says nothing for half a minute.
+  // The child's next answer line; "(nothing)" if the child has ended or is silent for half a minute.
   std::string Answer() {
     for (;;) {
       const size_t end = read_.find('\n');
@@ -88,7 +88,7 @@ class Child {
     Tell(line);
     return Answer();
   }
-  // All of its answers until it is over.
+  // All answers until the child ends.
   std::string Rest() {
     std::string all;
     for (std::string line = Answer(); line != "(nothing)"; line = Answer()) all += line + "; ";
@@ -98,7 +98,7 @@ class Child {
     kill(pid_, SIGKILL);
     Reap();
   }
-  // Its end of its own accord; what wait() says of it.
+  // Waits for the child to end by itself, and returns its wait status.
   int Reap() {
     int status = 0;
     close(in_);
@@ -118,7 +118,7 @@ class ProcessTest : public testing::Test {
  protected:
   ProcessTest() { signal(SIGPIPE, SIG_IGN); }
 
-  // Processes that were killed leave the file of their device.
+  // Removes the files of devices, which killed processes leave behind.
   void TearDown() override {
     for (const char* base : {"/dev/shm", "/tmp"}) {
       const std::string folder = base + ("/gpushare-sim-" + std::to_string(geteuid()));
@@ -131,7 +131,7 @@ class ProcessTest : public testing::Test {
            testing::UnitTest::GetInstance()->current_test_info()->name();
   }
 
-  // A configuration without host costs; every test has a device of its own.
+  // A configuration without host costs. Every test has its own device.
   static std::string Config(const std::string& more) {
     return "shared=" + Name() +
            ",sms=100,memory=1GiB,launch_host=0,call_host=0,query_host=0,record_host=0,"

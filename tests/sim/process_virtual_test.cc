@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Physical memory of virtual memory management that one process gives another by a descriptor: it counts once, and
-// for as long as anybody has it, whoever ends first and however.
+// Physical memory of virtual memory management that one process gives to another by a descriptor: it is charged once,
+// for as long as any process has it, whichever ends first and however.
 #include "tests/sim/process_test.h"
 
 namespace gpushare::sim_test {
@@ -11,7 +11,7 @@ class ProcessVirtualTest : public ProcessTest {
   static std::string Of(const char* more = "") {
     return Config(std::string("clock=wall,teardown=0") + more);
   }
-  // `a` has made 64 MiB and given them to `b`, which has them too.
+  // `a` creates 64 MiB and gives them to `b`, so both have them.
   static void Share(Child& a, Child& b) {
     Give(a, b);
     ASSERT_EQ("0", b.Ask("take " + MiB(64)));
@@ -73,7 +73,8 @@ TEST_F(ProcessVirtualTest, WhoMadeItMayBeKilledFirst) {
   EXPECT_EQ("1 1:" + MiB(64), b.Ask("processes"));
   EXPECT_EQ(MiB(960), b.Ask("left"));
   EXPECT_EQ("ok", b.Ask("check"));
-  // From there on it is whose it may be: given on, and the giver killed too.
+  // Afterwards the memory is charged to a process that still has it, also when it is passed on and the giver is
+  // killed.
   Child c(Of());
   ASSERT_EQ("0", c.Ask("begin"));
   Send(b, c, "-on");
@@ -99,7 +100,7 @@ TEST_F(ProcessVirtualTest, WhoHasItTooMayBeKilled) {
   EXPECT_EQ("ok", a.Ask("check"));
 }
 
-// The driver tears down what nobody else has, and no more.
+// The driver tears down only the memory that no other process has.
 TEST_F(ProcessVirtualTest, WhatIsTornDownIsTheDeadOnesOwn) {
   Child a(Config("clock=wall,teardown=3600s")), b(Config("clock=wall,teardown=3600s"));
   Share(a, b);
@@ -112,7 +113,7 @@ TEST_F(ProcessVirtualTest, WhatIsTornDownIsTheDeadOnesOwn) {
   EXPECT_EQ("ok", b.Ask("check"));
 }
 
-// The descriptor keeps it while it is on its way.
+// The descriptor in transit keeps the memory alive.
 TEST_F(ProcessVirtualTest, WhoMadeItMayBeGoneBeforeItIsTaken) {
   Child a(Of()), b(Of());
   Give(a, b);

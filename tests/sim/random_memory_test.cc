@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of calls about every family of memory, valid and not, from several threads: no call
-// crashes, every result has a name, and when all is given back nothing stays charged.
-// GPUSHARE_SIM_RANDOM_STEPS makes it longer.
+// Random sequences of calls on every family of memory, valid and invalid, from several threads: no call crashes,
+// every result has a name, and when everything is freed nothing stays charged. GPUSHARE_SIM_RANDOM_STEPS makes it
+// longer.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 
 #include "tests/sim/sim_test.h"
 
-// The headers of CUDA 13 name only the newest.
+// The headers of CUDA 13 declare only the newest versions.
 #undef cuMemPrefetchAsync
 extern "C" CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr, size_t, CUdevice, CUstream);
 
@@ -26,7 +26,7 @@ struct Range {
   size_t size;
 };
 
-// What the threads share; one runs at a time. The first of each is no valid one.
+// State that the threads share; one thread runs at a time. The first entry of each list is invalid.
 struct SharedMemory {
   std::vector<CUmemGenericAllocationHandle> handles{0x123456};
   std::vector<Range> reservations{{kGranule, kGranule}};
@@ -36,7 +36,7 @@ struct SharedMemory {
   std::vector<CUexternalMemory> external{nullptr};
   std::vector<CUstream> streams{nullptr};
   uint32_t* words = nullptr;
-  int ending = 0;  // calls that wait for the device before memory goes
+  int ending = 0;  // the calls that wait for the device before memory ends
 };
 
 class MemoryActor {
@@ -49,7 +49,7 @@ class MemoryActor {
       const char* name = nullptr;
       const CUresult result = Step();
       EXPECT_CU(cuGetErrorName(result, &name)) << result;
-      ASSERT_NE(result, CUDA_ERROR_ILLEGAL_ADDRESS);  // access is given with every mapping
+      ASSERT_NE(result, CUDA_ERROR_ILLEGAL_ADDRESS);  // every mapping has access
     }
   }
 
@@ -59,7 +59,7 @@ class MemoryActor {
     return list[random_() % list.size()];
   }
   uint64_t Size() { return kSizes[random_() % std::size(kSizes)]; }
-  // An address of anything, mostly inside.
+  // A random address, mostly inside an allocation.
   CUdeviceptr Address() {
     const CUdeviceptr base = random_() % 2 == 0 ? Any(s_.pointers) : Any(s_.reservations).address;
     return base + (random_() % 3 == 0 ? Size() : random_() % 600 * 8);
@@ -67,7 +67,8 @@ class MemoryActor {
 
   CUresult Step() {
     const unsigned what = static_cast<unsigned>(random_() % 22);
-    // What one takes away, once the device is done with it, no other may use meanwhile: that would be a fault.
+    // Memory that one thread frees once the device is done with it must not be used by another meanwhile, which would
+    // be a fault.
     const bool ends = what == 3 || what == 5 || what == 10 || what == 16 || what == 20;
     const bool uses = (what >= 11 && what <= 14) || what == 17;
     if (uses && s_.ending > 0) return CUDA_SUCCESS;
@@ -194,7 +195,7 @@ class MemoryActor {
         return cuMemcpy3DAsync(&copy, Any(s_.streams));
       }
       case 18: {
-        // A wait is followed by the write that ends it, in another stream; each actor has its word.
+        // A wait is followed by the write that ends it, on another stream. Each actor has its own word.
         const auto word = reinterpret_cast<CUdeviceptr>(s_.words + seed_);
         result = cuStreamWaitValue32(s_.streams[1], word, ++value_, CU_STREAM_WAIT_VALUE_GEQ);
         if (result != CUDA_SUCCESS) return result;

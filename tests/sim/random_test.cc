@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of calls, valid and not, from several threads: no call crashes, every result is one
-// that the driver documents, and what is left adds up. Under a sanitizer it also shows that no handle
-// reaches memory that is gone. GPUSHARE_SIM_RANDOM_STEPS makes it longer.
+// Random sequences of calls, valid and invalid, from several threads: no call crashes, every result is a documented
+// one, and the final state adds up. Under a sanitizer this also shows that no handle reaches freed memory.
+// GPUSHARE_SIM_RANDOM_STEPS makes it longer.
 #include <cstdlib>
 #include <memory>
 #include <random>
@@ -11,7 +11,7 @@
 namespace gpushare::sim_test {
 namespace {
 
-// What the threads share; one runs at a time.
+// State that the threads share; one thread runs at a time.
 struct Shared {
   std::vector<CUstream> streams{nullptr, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
   std::vector<CUevent> events{nullptr};
@@ -45,7 +45,7 @@ class Actor {
     if (list.size() < 40) {
       list.push_back(value);
     } else {
-      list[3 + random_() % 37] = value;  // the old one leaks until its context goes
+      list[3 + random_() % 37] = value;  // the old one leaks until its context ends
     }
   }
 

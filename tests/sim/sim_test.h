@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the simulated GPU share: a device per test, kernels of known cost, threads that
-// belong to the virtual clock.
+// The fixture for tests of the simulated GPU: a device for each test, kernels of known cost, and threads of the
+// virtual clock.
 #ifndef GPUSHARE_TESTS_SIM_SIM_TEST_H_
 #define GPUSHARE_TESTS_SIM_SIM_TEST_H_
 
@@ -16,7 +16,7 @@
 
 #include "gpushare/testing/sim.h"
 
-// The headers of CUDA 13 name only the newest.
+// The headers of CUDA 13 declare only the newest versions.
 extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device);
 
 namespace gpushare::sim_test {
@@ -25,15 +25,15 @@ namespace gpushare::sim_test {
 #define EXPECT_CU(call) EXPECT_EQ(CUDA_SUCCESS, (call))
 
 inline constexpr size_t kMiB = 1 << 20;
-inline constexpr size_t kGranule = 2 * kMiB;       // of what is mapped
-inline constexpr size_t kPoolGranule = 32 * kMiB;  // of what a pool takes from its device
+inline constexpr size_t kGranule = 2 * kMiB;       // the granule of mappings
+inline constexpr size_t kPoolGranule = 32 * kMiB;  // the granule by which a pool grows
 
-// Host costs of 0 and a device of 100 SMs, so that timelines can be written down by hand.
+// No host costs, and a device of 100 SMs, so that timelines can be worked out by hand.
 inline constexpr char kPlain[] =
     "name=Test GPU,sms=100,memory=1GiB,launch_host=0,call_host=0,query_host=0,record_host=0,"
     "record_device=0,launch_latency=0,sync_return=0,wake_spin=0,wake_sleep=0";
 
-// spin(ns, blocks): one block fills an SM. `k_*` have fixed costs.
+// spin(ns, blocks): one block fills an SM. The kernels `k_*` have fixed costs.
 inline constexpr char kPtx[] = R"(.version 7.5
 .target sm_90
 .address_size 64
@@ -47,7 +47,7 @@ inline constexpr char kPtx[] = R"(.version 7.5
 .visible .entry k_default(.param .u64 a, .param .u32 b, .param .align 8 .b8 c[24]) { ret; }
 )";
 
-// A thread of the virtual clock: announced before it is created, so that runs repeat.
+// A thread of the virtual clock. It is announced before it is created, so that runs are repeatable.
 class SimThread {
  public:
   SimThread(const char* name, std::function<void()> body)
@@ -68,7 +68,7 @@ class SimThread {
   std::thread thread_;
 };
 
-// The test's thread is registered, the primary context of device 0 is current.
+// The test's thread is registered with the clock, and the primary context of device 0 is current.
 class SimTest : public testing::Test {
  protected:
   void SetUp() override { Start(kPlain); }
@@ -108,7 +108,7 @@ class SimTest : public testing::Test {
     EXPECT_CU(cuEventCreate(&event, flags));
     return event;
   }
-  // A kernel on `sms` SMs for `ns`.
+  // Launches a kernel on `sms` SMs for `ns`.
   CUresult Spin(CUstream stream, uint64_t ns, unsigned sms) {
     void* parameters[] = {&ns};
     return cuLaunchKernel(spin_, sms, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr);
@@ -118,7 +118,7 @@ class SimTest : public testing::Test {
     EXPECT_CU(cuGraphCreate(&graph, 0));
     return graph;
   }
-  // A node's kernel on `sms` SMs; values[0] says for how many nanoseconds.
+  // The parameters of a kernel node on `sms` SMs; values[0] points to the nanoseconds.
   CUDA_KERNEL_NODE_PARAMS SpinParams(void** values, unsigned sms = 1) const {
     CUDA_KERNEL_NODE_PARAMS parameters{};
     parameters.func = spin_;
@@ -143,7 +143,7 @@ class SimTest : public testing::Test {
     return exec;
   }
   static uint64_t Now() { return gpushare_sim_now(); }
-  // When the stream's present work is done, relative to `start`.
+  // The time at which the stream's present work is done, relative to `start`.
   static uint64_t DoneAt(CUstream stream, uint64_t start) {
     EXPECT_CU(cuStreamSynchronize(stream));
     return Now() - start;
@@ -153,7 +153,7 @@ class SimTest : public testing::Test {
     EXPECT_EQ(0, gpushare_sim_account_truth(0, account, &truth));
     return truth;
   }
-  // What the device is charged with beyond what it was when the test began.
+  // The increase of the memory charged to the device since the test began.
   uint64_t Charged() const { return gpushare_sim_memory_used(0) - before_; }
 
   CUdevice device_ = 0;

@@ -67,7 +67,7 @@ TEST_F(StreamTest, SynchronisingAContextDoesNotWaitForLaterWork) {
   });
   gpushare_sim_spend(1);
   ASSERT_CU(cuCtxSynchronize());
-  EXPECT_EQ(Now() - start, 20'000u);  // b's; a's first and second are done by then
+  EXPECT_EQ(Now() - start, 20'000u);  // b is done; a's first and second kernels ended before that
 }
 
 TEST_F(StreamTest, WaitersForSpaceFindTheStreamGone) {
@@ -162,7 +162,7 @@ TEST_F(StreamTest, CreatedContextsAreIndependent) {
   ASSERT_CU(cuCtxCreate_v2(&other, 0, device_));
   CUstream stream;
   ASSERT_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  // A kernel of the other context's module does not go into this one's stream.
+  // A kernel of the other context's module is rejected on this context's stream.
   EXPECT_EQ(Spin(stream, 1000, 1), CUDA_ERROR_INVALID_HANDLE);
   ASSERT_CU(cuCtxDestroy(other));
   EXPECT_EQ(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
@@ -218,7 +218,7 @@ TEST_F(StreamTest, ThePrimaryContextLivesWhileItIsRetained) {
   EXPECT_EQ(cuMemAlloc(&pointer, 4096), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
-// cuda.core and others ask for the primary context once and keep its handle for ever.
+// cuda.core and others retain the primary context once and keep its handle for ever.
 TEST_F(StreamTest, ThePrimaryContextKeepsItsHandle) {
   const CUcontext first = context_;
   ASSERT_CU(cuDevicePrimaryCtxReset(device_));

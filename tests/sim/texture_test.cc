@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texture objects, of which programs see that they are made and gone.
+// Texture objects, as far as programs notice them: creation and destruction.
 #include "tests/sim/sim_test.h"
 
 namespace gpushare::sim_test {
@@ -30,7 +30,7 @@ TEST_F(TextureTest, OfWhatIsThere) {
   CUdeviceptr memory;
   ASSERT_CU(cuMemAlloc(&memory, 1 << 20));
   EXPECT_CU(Try(Rows(memory, 1000, 1024, 1024)));
-  EXPECT_CU(Try(Rows(memory + 24, 1000, 1024, 1024)));  // to the last byte
+  EXPECT_CU(Try(Rows(memory + 24, 1000, 1024, 1024)));  // up to the last byte
   EXPECT_EQ(Try(Rows(memory + 25, 1000, 1024, 1024)), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Try(Rows(memory, 1000, 1025, 1024)), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Try(Rows(memory, 1000, SIZE_MAX, SIZE_MAX)), CUDA_ERROR_INVALID_VALUE);

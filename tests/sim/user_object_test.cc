@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// User objects: who keeps them, and when their destructors run.
+// User objects: what keeps them alive, and when their destructors run.
 #include "tests/sim/sim_test.h"
 
-// The headers of CUDA 13 name only the newest.
+// The headers of CUDA 13 declare only the newest versions.
 extern "C" CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
                                                  CUgraphExecUpdateResultInfo* info);
 
@@ -28,14 +28,14 @@ class UserObjectTest : public SimTest {
         cuUserObjectCreate(&handle, object, &Destroy, count, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
     return handle;
   }
-  // A graph that alone refers to the object.
+  // A graph that has the only reference to the object.
   CUgraph GraphWith(Object* object, uint64_t ns = 10'000) {
     const CUgraph graph = NewGraph();
     AddSpin(graph, {}, ns);
     EXPECT_CU(cuGraphRetainUserObject(graph, Create(object), 1, CU_GRAPH_USER_OBJECT_MOVE));
     return graph;
   }
-  // Once the thread of the destructors had its turn.
+  // Lets the destructors' thread run, and returns how often it has destroyed the object.
   static int Destroyed(const Object& object) {
     gpushare_sim_spend(1);
     return object.destroyed;
@@ -48,7 +48,7 @@ TEST_F(UserObjectTest, TheLastReferenceCallsTheDestructorOnce) {
   ASSERT_CU(cuUserObjectRetain(handle, 3));
   ASSERT_CU(cuUserObjectRelease(handle, 4));
   EXPECT_EQ(Destroyed(object), 0);
-  EXPECT_EQ(cuUserObjectRelease(handle, 2), CUDA_ERROR_INVALID_VALUE);  // it has 1
+  EXPECT_EQ(cuUserObjectRelease(handle, 2), CUDA_ERROR_INVALID_VALUE);  // there is only 1 reference
   ASSERT_CU(cuUserObjectRelease(handle, 1));
   EXPECT_EQ(Destroyed(object), 1);
   EXPECT_EQ(object.in_driver, CUDA_ERROR_NOT_PERMITTED);
@@ -63,7 +63,7 @@ TEST_F(UserObjectTest, AGraphKeepsWhatItRetained) {
   ASSERT_CU(cuGraphRetainUserObject(graph, handle, 2, 0));
   ASSERT_CU(cuUserObjectRelease(handle, 1));
   EXPECT_EQ(Destroyed(object), 0);
-  // The handle is good while the graph keeps the object.
+  // The handle stays valid while the graph keeps the object.
   ASSERT_CU(cuUserObjectRetain(handle, 1));
   ASSERT_CU(cuUserObjectRelease(handle, 1));
   EXPECT_EQ(cuGraphReleaseUserObject(graph, handle, 3), CUDA_ERROR_INVALID_VALUE);
@@ -129,7 +129,7 @@ TEST_F(UserObjectTest, BadArgumentsChangeNothing) {
   EXPECT_EQ(cuGraphReleaseUserObject(graph, handle, 1), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuGraphDestroy(graph));
   EXPECT_EQ(Destroyed(object), 0);
-  // What is left at a reset is called before it returns.
+  // A reset calls the remaining destructors before it returns.
   ASSERT_CU(cuUserObjectRelease(handle, 1));
   Restart(kPlain);
   EXPECT_EQ(object.destroyed, 1);

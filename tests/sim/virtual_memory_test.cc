@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual memory management: capacity, mappings, access, sharing by file descriptor, and what every
-// illegal sequence answers.
+// Virtual memory management: capacity, mappings, access, sharing by file descriptor, and the result of every illegal
+// sequence.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -74,10 +74,10 @@ TEST_F(VirtualMemoryTest, BytesGoThereAndBackAcrossTheBorderOfTwoMappings) {
   ASSERT_CU(cuMemcpyHtoD(base + kMiB + 5, out.data(), out.size()));
   ASSERT_CU(cuMemcpyDtoH(in.data(), base + kMiB + 5, in.size()));
   EXPECT_EQ(in, out);
-  // The second half is where the second mapping says.
+  // The second half is in the memory of the second mapping.
   ASSERT_CU(cuMemcpyDtoH(in.data(), base + kGranule, 100));
   EXPECT_EQ(0, std::memcmp(in.data(), out.data() + kMiB - 5, 100));
-  // Sets and copies by rows cross it too, and other families of memory are the other side.
+  // Sets and copies by rows cross the border too, also with other families of memory on the other side.
   ASSERT_CU(cuMemsetD32(base + kGranule - 8, 0x01020304, 4));
   CUdeviceptr other;
   ASSERT_CU(cuMemAlloc(&other, 64));
@@ -113,7 +113,7 @@ TEST_F(VirtualMemoryTest, AHandleMappedTwiceShowsTheSameBytes) {
   ASSERT_CU(cuMemcpyDtoH(&byte, base + 2 * kGranule + 1007, 1));
   EXPECT_EQ(byte, 42);
   EXPECT_EQ(Charged(), kGranule);
-  // They stay when mapped elsewhere.
+  // The bytes stay when the memory is mapped elsewhere.
   ASSERT_CU(cuMemUnmap(base, kGranule));
   ASSERT_CU(cuMemUnmap(base + 2 * kGranule, kGranule));
   ASSERT_CU(cuMemMap(base + kGranule, kGranule, 0, handle, 0));
@@ -140,7 +140,7 @@ TEST_F(VirtualMemoryTest, CapacityComesBackWithTheLastOfHandleAndMappings) {
   EXPECT_EQ(Charged(), 2 * kGranule);
   ASSERT_CU(cuMemUnmap(base, kGranule));
   EXPECT_EQ(Charged(), 2 * kGranule);
-  // The handle comes back by an address, and with it the right to map.
+  // The handle can be retained through an address, and allows new mappings.
   Handle again = 0;
   ASSERT_CU(cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(base + 3 * kGranule + 9)));
   EXPECT_EQ(again, handle);
@@ -162,7 +162,8 @@ TEST_F(VirtualMemoryTest, OverCapacityIsOutOfMemoryAndTakesNothing) {
   EXPECT_EQ(Charged(), 0u);
   handle = Create(700 * kMiB);
   CUdeviceptr pointer;
-  EXPECT_EQ(cuMemAlloc(&pointer, 400 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);  // one capacity
+  EXPECT_EQ(cuMemAlloc(&pointer, 400 * kMiB),
+            CUDA_ERROR_OUT_OF_MEMORY);  // all families share one capacity
   ASSERT_CU(cuMemRelease(handle));
   ASSERT_CU(cuMemAlloc(&pointer, 400 * kMiB));
   ASSERT_CU(cuMemFree(pointer));
@@ -207,15 +208,15 @@ TEST_F(VirtualMemoryTest, ReservationsHonourAlignmentAndHint) {
   CUdeviceptr a, b, c;
   ASSERT_CU(cuMemAddressReserve(&a, 4096, size_t{1} << 30, 0, 0));
   EXPECT_EQ(a % (size_t{1} << 30), 0u);
-  // Far more than the device has, and no more than ThreadSanitizer has room for: it leaves programs 1.5 TiB there, of which
-  // where the system puts the stack takes up to one.
+  // Far more than the device has, but within the room that ThreadSanitizer leaves: programs have 1.5 TiB there, and
+  // depending on where the system puts the stack, up to one of these is unusable.
   constexpr size_t kFarMore = size_t{1} << 36;
   ASSERT_CU(cuMemAddressReserve(&b, kFarMore, 0, 0, 0));
   ASSERT_CU(cuMemAddressFree(b, kFarMore));
   ASSERT_CU(cuMemAddressReserve(&c, kGranule, 0, b, 0));
   EXPECT_EQ(c, b);
   CUdeviceptr d;
-  ASSERT_CU(cuMemAddressReserve(&d, kGranule, 0, c, 0));  // taken: anywhere else
+  ASSERT_CU(cuMemAddressReserve(&d, kGranule, 0, c, 0));  // taken, so it is placed elsewhere
   EXPECT_NE(d, c);
   EXPECT_EQ(cuMemAddressFree(a, kGranule), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemAddressFree(a + 4096, 4096), CUDA_ERROR_INVALID_VALUE);
@@ -231,7 +232,8 @@ TEST_F(VirtualMemoryTest, MappingsLieInOneReservationAndNeverOverlap) {
   EXPECT_EQ(cuMemMap(base + 4096, kGranule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemMap(base, 4096, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemMap(base, 0, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(cuMemMap(base, kGranule, kGranule, handle, 0), CUDA_ERROR_INVALID_VALUE);  // offset
+  EXPECT_EQ(cuMemMap(base, kGranule, kGranule, handle, 0),
+            CUDA_ERROR_INVALID_VALUE);  // offsets are not supported
   EXPECT_EQ(cuMemMap(base, 3 * kGranule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemMap(base, kGranule, 0, handle, 1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemMap(base, kGranule, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
@@ -242,7 +244,7 @@ TEST_F(VirtualMemoryTest, MappingsLieInOneReservationAndNeverOverlap) {
   EXPECT_EQ(cuMemMap(base, 2 * kGranule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemMap(base + 2 * kGranule, kGranule, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuMemMap(base, kGranule, 0, handle, 0));
-  // Whole mappings are unmapped, several at once, and nothing else.
+  // Only whole mappings can be unmapped, but several at once.
   EXPECT_EQ(cuMemAddressFree(base, 4 * kGranule), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemUnmap(base + kGranule, kGranule), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemUnmap(base, 2 * kGranule), CUDA_ERROR_INVALID_VALUE);
@@ -278,7 +280,7 @@ TEST_F(VirtualMemoryTest, AccessIsNoneUntilItIsGiven) {
   EXPECT_EQ(cuMemSetAccess(base, kGranule, &access, 1), CUDA_ERROR_INVALID_DEVICE);
   EXPECT_EQ(cuMemSetAccess(base, kGranule, &access, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemSetAccess(base, kGranule, nullptr, 1), CUDA_ERROR_INVALID_VALUE);
-  // What is mapped anew starts without access.
+  // A new mapping starts without access.
   ASSERT_CU(cuMemUnmap(base, kGranule));
   ASSERT_CU(cuMemMap(base, kGranule, 0, handle, 0));
   ASSERT_CU(cuMemGetAccess(&flags, &here, base));
@@ -305,7 +307,7 @@ TEST_F(VirtualMemoryTest, WorkWithoutAccessLosesTheContext) {
   const CUdeviceptr base = Reserve(2 * kGranule);
   const Handle handle = Create(kGranule);
   char host[64] = {};
-  // Nothing is mapped: the call knows.
+  // Nothing is mapped, which the call detects.
   EXPECT_EQ(cuMemcpyHtoD(base, host, 64), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemsetD8(base, 1, 64), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuMemMap(base, kGranule, 0, handle, 0));
@@ -314,7 +316,7 @@ TEST_F(VirtualMemoryTest, WorkWithoutAccessLosesTheContext) {
   EXPECT_CU(cuMemcpyDtoH(host, base, 64));
   EXPECT_EQ(cuMemcpyHtoD(base, host, 64), CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
-  // The memory is the process's, not the context's.
+  // The memory belongs to the process, not to the context.
   EXPECT_EQ(Charged(), kGranule);
   EXPECT_CU(cuMemUnmap(base, kGranule));
   EXPECT_CU(cuMemRelease(handle));
@@ -358,14 +360,14 @@ TEST_F(VirtualMemoryTest, ADescriptorStandsForTheAllocation) {
   Handle imported = 0;
   ASSERT_CU(import(descriptor, &imported));
   EXPECT_EQ(Charged(), kGranule);  // charged once
-  // It is a reference of its own.
+  // The second handle is a separate reference.
   ASSERT_CU(cuMemRelease(handle));
   EXPECT_EQ(Charged(), kGranule);
   const CUdeviceptr base = Reserve(kGranule);
   ASSERT_CU(cuMemMap(base, kGranule, 0, imported, 0));
   ASSERT_CU(cuMemRelease(imported));
   ASSERT_CU(cuMemUnmap(base, kGranule));
-  // Only the descriptors are left, and each of them keeps it.
+  // Only the descriptors are left, and each of them keeps the memory.
   const int copy = dup(descriptor);
   EXPECT_EQ(Charged(), kGranule);
   ASSERT_CU(import(copy, &imported));
@@ -374,9 +376,9 @@ TEST_F(VirtualMemoryTest, ADescriptorStandsForTheAllocation) {
   EXPECT_EQ(Charged(), kGranule);
   close(copy);
   EXPECT_EQ(Charged(), 0u);
-  EXPECT_EQ(import(descriptor, &imported), CUDA_ERROR_INVALID_VALUE);  // it is gone
+  EXPECT_EQ(import(descriptor, &imported), CUDA_ERROR_INVALID_VALUE);  // the memory is gone
 
-  // What is no export of ours.
+  // Descriptors that are not exports of this driver.
   const int garbage = memfd_create("garbage", MFD_CLOEXEC), null = open("/dev/null", O_RDONLY);
   for (const int fd : {garbage, null, descriptor, -1, 1 << 30}) {
     EXPECT_EQ(import(fd, &imported), CUDA_ERROR_INVALID_VALUE) << fd;
@@ -481,7 +483,7 @@ TEST_F(VirtualMemoryTest, TheHostCannotTouchIt) {
   EXPECT_DEATH(*reinterpret_cast<volatile char*>(base) = 1, "");
 }
 
-// A model of what is mapped where, against random calls.
+// Compares random calls with a model of the mappings.
 TEST_F(VirtualMemoryTest, RandomMappingsAddUp) {
   constexpr int kSlots = 16;
   std::mt19937 random(7);
@@ -490,7 +492,7 @@ TEST_F(VirtualMemoryTest, RandomMappingsAddUp) {
     Handle handle;
     bool held;
     int mapped;
-    unsigned char value;  // of its first byte
+    unsigned char value;  // the value of its first byte
   };
   std::vector<Made> made;
   std::vector<int> slots(kSlots, -1);

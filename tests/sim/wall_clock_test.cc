@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same device on the machine's clock. Only what holds on any machine is asserted: order, lower
-// bounds, and that waits end.
+// The same device on the machine's clock. The tests assert only what holds on any machine: order, lower bounds, and
+// that waits end.
 #include <pthread.h>
 #include <sched.h>
 
@@ -49,7 +49,7 @@ TEST_F(WallClockTest, EventsHappenAtTheirTimeThoughNobodyLooks) {
   ASSERT_CU(cuEventRecord(first, a));
   ASSERT_CU(Spin(a, 1'000'000, 100));
   ASSERT_CU(cuEventRecord(second, a));
-  gpushare_sim_spend(20'000'000);  // both are long over when the driver is asked
+  gpushare_sim_spend(20'000'000);  // both have long ended when the driver is asked
   EXPECT_CU(cuEventQuery(second));
   float ms = 0;
   ASSERT_CU(cuEventElapsedTime(&ms, first, second));
@@ -80,8 +80,8 @@ TEST_F(WallClockTest, ThreadsRunTogether) {
   EXPECT_EQ(Truth(0).kernels, 200u);
 }
 
-// The driver is no cancellation point: a thread that is cancelled while it waits there goes when the program lets it, and
-// leaves nothing behind.
+// The driver is not a cancellation point: a thread that is cancelled during a wait in the driver ends after the call,
+// and leaves nothing behind.
 TEST_F(WallClockTest, AThreadIsCancelledWhileItWaits) {
   const CUstream a = NewStream();
   for (int round = 0; round < 20; ++round) {
@@ -113,7 +113,7 @@ TEST_F(WallClockTest, AThreadIsCancelledWhileItWaits) {
   EXPECT_CU(cuStreamQuery(a));
 }
 
-// As in a driver that waits in poll(): the call has not happened, and the next one finds everything in its place.
+// Like in a driver that waits in poll(): a cancelled call has no effect, and the next one finds a consistent state.
 TEST_F(CancellableTest, AWaitMayBeACancellationPoint) {
   const CUstream a = NewStream();
   struct Waiter {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The watchdog: who stalls the virtual clock, and who waits for ever.
+// The watchdog: threads that stall the virtual clock, and waits that never end.
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -81,7 +81,7 @@ TEST_F(WatchdogTest, ADeadlockNamesAllWhoWaitAndForWhat) {
     gpushare_sim_wait_word(reinterpret_cast<const uint32_t*>(&word), 0, UINT64_MAX, 0);
   });
   gpushare_sim_spend(1000);
-  gpushare_sim_thread_leave();  // nobody is left who could do something
+  gpushare_sim_thread_leave();  // no thread is left that could act
   const std::string line = lines.Wait();
   EXPECT_NE(line.find("'for a kernel' (cuStreamSynchronize)"), std::string::npos) << line;
   EXPECT_NE(line.find("'for a word' (wait_word)"), std::string::npos) << line;
