@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must not crash: null, destroyed and wrong handles, null
-// pointers, broken code, double frees, foreign pointers.
+// Input that must not cause a crash: null, destroyed and wrong handles, null pointers, broken code, double frees,
+// foreign pointers.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,8 +17,7 @@ using ::testing::HasSubstr;
 
 class BadInputTest : public StreamTest {
  protected:
-  // Every function that takes a handle, with a given one in its place. `word` is put where any
-  // handle is wanted.
+  // Calls every function that takes a handle, with `word` in place of each handle.
   static std::vector<std::pair<std::string, gpushare_status>> CallAll(void* word) {
     const auto runtime = static_cast<gpushare_runtime>(word);
     const auto gpu = static_cast<gpushare_gpu>(word);
@@ -199,7 +198,7 @@ TEST_F(BadInputTest, DestroyedHandlesAreRefusedByEveryFunction) {
   EXPECT_THAT(gpushare_last_message(), HasSubstr("the stream handle is not valid: destroyed"));
 }
 
-// What would wait for ever, for threads that are not in the child.
+// In the child the library's threads are missing, so its calls would wait for ever.
 TEST_F(BadInputTest, AChildOfForkIsRefusedAndTheParentGoesOn) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB");
   const Stream stream = Must(Stream::Create(device));
@@ -245,7 +244,7 @@ TEST_F(BadInputTest, AnotherGpusDeviceAndMemoryAreTold) {
             GPUSHARE_INVALID_ARGUMENT);
   EXPECT_THAT(gpushare_last_message(), HasSubstr("another GPU"));
 
-  // Freed through the wrong GPU, it is credited where it was charged.
+  // Memory freed through the wrong GPU is credited where it was charged.
   const Allocator allocator = Must(Allocator::Create(here));
   Allocation memory = Must(allocator.Allocate(MiB(100)));
   const DevicePtr pointer = memory.release();
@@ -312,7 +311,7 @@ TEST_F(BadInputTest, NullOutParametersAreNamed) {
 
 TEST_F(BadInputTest, OutStructsOfOtherVersions) {
   const VirtualDevice device = MakeDevice("a", "");
-  // An older program knows only the beginning.
+  // An older program knows only the first fields.
   gpushare_vdev_stats stats = {};
   stats.struct_size = offsetof(gpushare_vdev_stats, weight);
   stats.weight = 1234;
@@ -322,7 +321,7 @@ TEST_F(BadInputTest, OutStructsOfOtherVersions) {
   EXPECT_EQ(stats.struct_size, offsetof(gpushare_vdev_stats, weight));
 }
 
-// Half a pointer is none.
+// Half a pointer does not count as a pointer.
 TEST_F(BadInputTest, StructsThatEndWithinAFieldAreRefused) {
   gpushare_tenant_options options = {};
   options.name = "half";
@@ -330,7 +329,7 @@ TEST_F(BadInputTest, StructsThatEndWithinAFieldAreRefused) {
     options.struct_size = size;
     gpushare_tenant tenant = nullptr;
     const gpushare_status status = gpushare_tenant_create(runtime_->handle(), &options, &tenant);
-    // The name is the second word; without it there is none.
+    // The name is the second word; a shorter struct has no name.
     EXPECT_EQ(status, size < 16 || size % 8 != 0 ? GPUSHARE_INVALID_ARGUMENT : GPUSHARE_OK) << size;
     if (status == GPUSHARE_OK) {
       EXPECT_EQ(gpushare_tenant_destroy(tenant), GPUSHARE_OK);
@@ -352,7 +351,7 @@ TEST_F(BadInputTest, BrokenCode) {
     const auto module = Module::Load(*gpu_, image);
     EXPECT_EQ(module.status().code(), absl::StatusCode::kInvalidArgument) << image;
   }
-  // With what the driver's compiler says of it, and where.
+  // The message has the driver compiler's error and its position.
   const absl::Status cut = Module::Load(*gpu_, ".version 7.0\n.target sm_70\n.entry {").status();
   EXPECT_THAT(std::string(cut.message()),
               ::testing::AllOf(HasSubstr("CUDA_ERROR_INVALID_PTX"), HasSubstr("line 3")));
@@ -403,7 +402,7 @@ TEST_F(BadInputTest, MovedFromObjectsAnswer) {
   EXPECT_EQ(Must(device2.stats()).memory.used, MiB(1));
 }
 
-// Where null stands for "none" in the C interface.
+// Where null means "none" in the C interface.
 TEST_F(BadInputTest, MovedFromObjectsAreNotTakenForNone) {
   Tenant tenant = MakeTenant("a");
   VirtualDevice device = Must(VirtualDevice::Create(*gpu_, tenant, "memory=1GiB"));
@@ -421,7 +420,7 @@ TEST_F(BadInputTest, MovedFromObjectsAreNotTakenForNone) {
   EXPECT_EQ(device.OnReclaim([token](Bytes) { return false; }).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(token.use_count(), 1);
-  // Still bound.
+  // The thread is still bound.
   const DevicePtr pointer = Must(gpu_->Allocate(MiB(1)));
   EXPECT_EQ(Must(device2.stats()).memory.used, MiB(1));
   EXPECT_OK(gpu_->Free(pointer));
@@ -459,7 +458,7 @@ TEST_F(BadInputTest, AnIllegalAddressIsReportedToWhoWaits) {
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
   EXPECT_EQ(ErrorDetail::Of(status)->driver_result, 700);
   EXPECT_FALSE(Spin(*stream, absl::Microseconds(10)).ok());
-  stream.reset();  // destructors bear a lost context
+  stream.reset();  // destructors cope with a lost context
 }
 
 TEST_F(BadInputTest, MemoryThatWentWithItsContextIsCredited) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pure parts: admission, handles, what others have set on a GPU, footprints.
+// The parts without a device: admission, handles, limits that others have set on a GPU, footprints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ TEST(Admission, QuotasNeverExceedTheMemoryThatIsLeft) {
   EXPECT_FALSE(books.Check("b", 0, {.memory = 400}, /*held=*/1).ok());
   EXPECT_FALSE(books.Check("b", 0, {.memory = UINT64_MAX}, 0).ok());
   EXPECT_FALSE(books.Check("b", 0, {.memory = 1}, /*held=*/UINT64_MAX).ok());
-  // Growing counts what the same device gives back.
+  // A device that grows may use what it gives back itself.
   EXPECT_TRUE(books.Check("a", a, {.memory = 1000}, 0).ok());
   books.Replace(a, {.memory = 100});
   EXPECT_TRUE(books.Check("b", 0, {.memory = 900}, 0).ok());
@@ -77,7 +77,7 @@ TEST(Handles, ADestroyedHandleIsRecognisedAlsoWhenItsSlotIsUsedAgain) {
   const auto first = std::make_shared<int>(1);
   const uint64_t a = table.Add(HandleKind::kStream, first);
   EXPECT_EQ(table.Borrow(HandleKind::kStream, a), first.get());
-  EXPECT_EQ(table.Borrow(HandleKind::kEvent, a), nullptr);  // of another kind
+  EXPECT_EQ(table.Borrow(HandleKind::kEvent, a), nullptr);  // a handle of another kind
   EXPECT_EQ(table.Take(HandleKind::kStream, a), first);
   EXPECT_EQ(table.Take(HandleKind::kStream, a), nullptr);
   const uint64_t b = table.Add(HandleKind::kStream, std::make_shared<int>(2));
@@ -130,7 +130,8 @@ TEST(Surroundings, DmemLimits) {
   EXPECT_EQ(NormalPciId("00010000:AF:00.0"), "10000:af:00.0");
 }
 
-// The last one of a namespace is the container's own, and it is not "/" that names it to a process below.
+// In a container the root of the namespace is the container's own group. Its limit counts too, although a process in a
+// group below it does not name it.
 TEST(Surroundings, TheLeastDmemLimitFromTheProcessToTheRootCounts) {
   namespace fs = std::filesystem;
   const fs::path root = fs::path(::testing::TempDir()) / ("dmem-" + std::to_string(getpid()));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fuzzer of the C ABI (tests/fuzz/c_abi_fuzz.cc) on random bytes and on its corpus. GPUSHARE_PROPERTY_CASES=N: so
-// many programs; GPUSHARE_PROPERTY_SEED=S: others. GPUSHARE_FUZZ_KEEP=FILE: what is run now, for when it ends the process;
-// GPUSHARE_FUZZ_CORPUS=FOLDER: what lies there in place of the corpus.
+// Runs the fuzzer of the C ABI (tests/fuzz/c_abi_fuzz.cc) on random bytes and on its corpus.
+// GPUSHARE_PROPERTY_CASES=N sets the number of programs; GPUSHARE_PROPERTY_SEED=S selects other ones.
+// GPUSHARE_FUZZ_KEEP=FILE keeps the input that is being run, for when it ends the process.
+// GPUSHARE_FUZZ_CORPUS=FOLDER replaces the corpus.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@
 namespace gpushare::fuzz {
 namespace {
 
-// Each of which is a word of the table of exports; those with another name are not the header's.
+// Each function is a word of the table of exports. Words with another prefix are not functions of the header.
 TEST(CAbiSequence, EveryFunctionOfTheAbiIsCalled) {
   std::ifstream exports(GPUSHARE_EXPORTS);
   std::vector<std::string> functions;
@@ -42,7 +43,8 @@ TEST(CAbiSequence, AnyProgramGetsAnAnswerAndLeavesNothing) {
           .write(reinterpret_cast<const char*>(bytes.data()),
                  static_cast<std::streamsize>(bytes.size()));
     }
-    EXPECT_EQ(0, LLVMFuzzerTestOneInput(bytes.data(), bytes.size())) << program;  // it aborts
+    EXPECT_EQ(0, LLVMFuzzerTestOneInput(bytes.data(), bytes.size()))
+        << program;  // aborts on failure
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A virtual device's memory as CCCL's memory resource: what it requires, by its own concepts, and allocations on the
-// simulated GPU. Nothing of CUDA's runtime is linked.
+// A virtual device's memory as a memory resource of CCCL: checked by CCCL's own concepts, and by allocations on the
+// simulated GPU. The test is not linked with the CUDA runtime.
 #include "gpushare/cuda_mr.h"
 
 #include <stdexcept>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A runtime on the simulated GPU's virtual clock, through the public API alone.
+// The fixture for tests through the public API alone: a runtime on the simulated GPU's virtual clock.
 #ifndef GPUSHARE_TESTS_UNIT_DEVICE_DEVICE_TEST_H_
 #define GPUSHARE_TESTS_UNIT_DEVICE_DEVICE_TEST_H_
 
@@ -44,7 +44,7 @@ inline constexpr char kPtx[] = R"(.version 7.0
     EXPECT_TRUE(expect_status.ok()) << expect_status; \
   } while (false)
 
-// The value, or the end of the test.
+// Returns the value, or ends the test.
 template <typename T>
 T Must(absl::StatusOr<T> value) {
   if (!value.ok()) {
@@ -56,7 +56,7 @@ T Must(absl::StatusOr<T> value) {
 
 class DeviceTest : public ::testing::Test {
  protected:
-  // 8 GiB of memory, of which 1 GiB is reserved: 7 GiB to promise.
+  // 8 GiB of memory, of which 1 GiB is reserved, so that 7 GiB can be promised.
   virtual std::string config() const {
     return "sms=100,memory=8GiB,overlap=serial,clock=virtual,devices=2,h2d=10GB/s,d2h=10GB/s";
   }
@@ -86,7 +86,7 @@ class DeviceTest : public ::testing::Test {
     return Must(Tenant::Create(*runtime_, {.name = name}));
   }
   VirtualDevice MakeDevice(const std::string& name, std::string_view spec) {
-    const Tenant tenant = MakeTenant(name);  // the device keeps it
+    const Tenant tenant = MakeTenant(name);  // the virtual device keeps the tenant alive
     return Must(VirtualDevice::Create(*gpu_, tenant, spec));
   }
   absl::Status Inject(const std::string& what) {
@@ -109,7 +109,7 @@ class DeviceTest : public ::testing::Test {
   decltype(&gpushare_sim_set_account) account_ = nullptr;
 };
 
-// A device with a stream and a kernel that takes as long as it is told.
+// Adds a stream, and a kernel with a given run time.
 class StreamTest : public DeviceTest {
  protected:
   void SetUp() override {

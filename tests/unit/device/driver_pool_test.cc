@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's stream-ordered pool of a virtual device: what the quota is charged with, when memory goes back,
-// the order of streams, captures, and how it ends. What every strategy does is in tests/contract.
+// The strategy that uses the driver's stream-ordered pool: what is charged to the quota, when memory goes back, the
+// order of streams, captures, and how it ends. tests/contract tests what all strategies have in common.
 #include <atomic>
 #include <optional>
 #include <string>
@@ -26,7 +26,7 @@ class DriverPoolTest : public StreamTest {
     return {.over_quota = OverQuota::kWait, .timeout = timeout};
   }
   static Bytes Charged(const VirtualDevice& device) { return Must(device.stats()).memory.used; }
-  // How long `call` takes, in milliseconds.
+  // The duration of `call` in milliseconds.
   template <typename Call>
   double Takes(const Call& call) {
     const absl::Duration began = runtime_->Now();
@@ -55,7 +55,7 @@ TEST_F(DriverPoolTest, TheQuotaIsChargedWithWhatThePoolGrowsBy) {
   }
   ASSERT_OK(stream.Synchronize());
   EXPECT_EQ(Charged(device), Bytes(UsedOnDevice() - before));
-  EXPECT_GT(Charged(device), Bytes(0));  // it is kept for the next
+  EXPECT_GT(Charged(device), Bytes(0));  // the pool keeps the memory for the next allocation
   EXPECT_OK(pool.Trim());
   EXPECT_EQ(Charged(device), Bytes(0));
   EXPECT_EQ(UsedOnDevice(), before);
@@ -68,7 +68,7 @@ TEST_F(DriverPoolTest, GrowthThatIsMoreThanIsLeftIsTakenBackAtOnce) {
   const uint64_t before = UsedOnDevice();
   const Stream stream = Must(Stream::Create(device));
   ASSERT_OK(Spin(stream, absl::Milliseconds(50)));
-  // 24 MiB are left, the pool grows by 32; what the stream does is nobody's to wait for.
+  // 24 MiB are left, and the pool would grow by 32. The allocation does not wait for the stream's work.
   EXPECT_LT(Takes([&] {
               const auto over = pool.Allocate(MiB(6), stream);
               EXPECT_EQ(over.status().code(), absl::StatusCode::kResourceExhausted);
@@ -219,7 +219,7 @@ TEST_F(DriverPoolTest, WhatLiesInPiecesIsWaitedForNotRefused) {
   const VirtualDevice device = MakeDevice("a", "memory=100MiB");
   const Allocator pool = MakePool(device, Waits()), direct = Must(Allocator::Create(device));
   const Allocation rest = Must(direct.Allocate(MiB(36)));
-  // Two granules, of which each has 20 MiB unused and 10 used.
+  // Two granules, each with 20 MiB unused and 10 MiB in use.
   std::vector<Allocation> large, small;
   for (int i = 0; i < 2; ++i) large.push_back(Must(pool.Allocate(MiB(20))));
   for (int i = 0; i < 2; ++i) small.push_back(Must(pool.Allocate(MiB(10))));
@@ -267,7 +267,7 @@ TEST_F(DriverPoolTest, OtherStreamsDoNotWaitForWhatOneFreed) {
   const Stream a = Must(Stream::Create(device)), b = Must(Stream::Create(device));
   ASSERT_OK(Spin(a, absl::Milliseconds(10)));
   EXPECT_OK(Must(pool.Allocate(MiB(60), a)).Free());
-  EXPECT_OK(pool.Allocate(MiB(60), a).status());  // in its order
+  EXPECT_OK(pool.Allocate(MiB(60), a).status());  // in the order of its stream
   EXPECT_FALSE(pool.Allocate(MiB(60), b).ok());
   EXPECT_LT(Takes([&] { EXPECT_OK(b.Synchronize()); }), 1);
 }
@@ -297,7 +297,7 @@ TEST_F(DriverPoolTest, AFreeFollowsTheStreamThatIsGone) {
     ASSERT_OK(Spin(gone, absl::Milliseconds(10)));
   }
   EXPECT_OK(pool.Free(held));
-  EXPECT_EQ(Must(pool.stats()).live, MiB(3));  // its last kernel still uses it
+  EXPECT_EQ(Must(pool.stats()).live, MiB(3));  // the stream's last kernel still uses it
   EXPECT_LT(Takes([&] { EXPECT_OK(pool.Allocate(MiB(3)).status()); }), 1);
   runtime_->SleepFor(absl::Milliseconds(20));
   EXPECT_EQ(Must(pool.stats()).live, Bytes(0));
@@ -409,7 +409,7 @@ TEST_F(DriverPoolTest, AnAddressThatTheDriverGivesOutAgainIsBookedOnce) {
   const Allocator pool = MakePool(device), direct = Must(Allocator::Create(device));
   const DevicePtr lost = Must(pool.AllocateRaw(MiB(32)));
   auto* free = runtime_->Symbol<int(unsigned long long)>("cuMemFree_v2");
-  ASSERT_EQ(free(lost.value()), 0);  // past gpushare
+  ASSERT_EQ(free(lost.value()), 0);  // frees it without gpushare
   EXPECT_OK(pool.Trim());
   const DevicePtr again = Must(direct.AllocateRaw(MiB(32)));
   ASSERT_EQ(again, lost);

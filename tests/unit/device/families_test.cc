@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants with a parent: budgets inside budgets.
+// Tenants with a parent: budgets within budgets.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -23,7 +23,7 @@ class FamiliesTest : public StreamTest {
   }
   absl::StatusOr<VirtualDevice> TryChild(const std::string& name, const Tenant& parent,
                                          std::string_view spec) {
-    const Tenant tenant = MakeChild(name, parent);  // the device keeps it
+    const Tenant tenant = MakeChild(name, parent);  // the virtual device keeps the tenant alive
     return VirtualDevice::Create(*gpu_, tenant, spec);
   }
   VirtualDevice MakeChildDevice(const std::string& name, const Tenant& parent,
@@ -37,7 +37,7 @@ class FamiliesTest : public StreamTest {
   }
 };
 
-// ---- Who may be whose
+// ---- Which tenants may be parents
 
 TEST_F(FamiliesTest, AParentGoesAfterItsChildren) {
   Tenant team = MakeTenant("team");
@@ -65,7 +65,7 @@ TEST_F(FamiliesTest, AChildsVirtualDeviceKeepsItsParents) {
     held = Must(gpu_->Allocate(MiB(512)));
   }
   EXPECT_EQ(Must(RoomOf(*gpu_)).memory_left, GiB(5));
-  child.reset();  // what is left keeps the books, and nothing else
+  child.reset();  // the remaining handles keep the books and nothing else
   EXPECT_EQ(Must(RoomOf(*gpu_)).memory_left, GiB(7) - MiB(512));
   EXPECT_OK(gpu_->Free(held));
   EXPECT_EQ(Must(RoomOf(*gpu_)).memory_left, GiB(7));
@@ -121,7 +121,7 @@ TEST_F(FamiliesTest, WhatIsNotOfferedIsRefusedWithAReason) {
   EXPECT_OK(a.Resize("compute=10%"));
   EXPECT_OK(all.Resize("compute=20%"));
   EXPECT_NEAR(Must(RoomOf(*gpu_)).guarantee_left.fraction(), 0.8,
-              1e-9);  // what is the parent's is all
+              1e-9);  // the parent's entitlement covers all of it
 }
 
 TEST_F(FamiliesTest, APriorityThatNobodyGaveIsTheParents) {
@@ -180,10 +180,11 @@ TEST_P(FamilyMemoryTest, BothBudgetsHoldAndTheRefusalSaysWhichWasFull) {
   EXPECT_EQ(Must(a.stats()).memory.used, MiB(1536));
   EXPECT_EQ(Must(b.stats()).memory.used, MiB(512));
   EXPECT_EQ(Must(all.stats()).memory.allocations, 0u);
-  EXPECT_FALSE(Of(all).Allocate(MiB(2)).ok());  // its own counts as well
+  EXPECT_FALSE(Of(all).Allocate(MiB(2)).ok());  // the child's own quota applies as well
   EXPECT_LE(UsedOnDevice(), GiB(2).count());
   held.clear();
-  EXPECT_OK(Of(all).Allocate(GiB(2)).status());  // what is idle in its children's pools is its own
+  EXPECT_OK(
+      Of(all).Allocate(GiB(2)).status());  // it may use the idle memory in its children's pools
 }
 
 TEST_P(FamilyMemoryTest, WhatIsIdleInASiblingsPoolIsThere) {
@@ -234,7 +235,7 @@ TEST_P(FamilyMemoryTest, AParentThatIsResizedBelowItsUseTakesNothingAway) {
       "waiter", [&] { told = of_b.Allocate(MiB(1536), {.timeout = absl::Seconds(10)}).status(); }));
   runtime_->SleepFor(absl::Milliseconds(5));
   EXPECT_OK(all.Resize("memory=1GiB"));
-  waiter.Join();  // no free can help it any more
+  waiter.Join();  // no free can serve it any more
   EXPECT_TRUE(absl::IsResourceExhausted(told)) << told;
   EXPECT_THAT(std::string(told.message()),
               HasSubstr("the memory quota of its parent 'team', 1 GiB"));
@@ -261,10 +262,10 @@ TEST_P(FamilyMemoryTest, WhatAParentBorrowsItsChildrenHoldAndAreAskedFor) {
   for (int i = 0; i < 4; ++i) held.push_back(Must(of_a.Allocate(MiB(512))));
   for (int i = 0; i < 4; ++i) held.push_back(Must(of_b.Allocate(MiB(512))));
   EXPECT_EQ(Must(all.stats()).memory.borrowed, GiB(3));
-  EXPECT_EQ(Must(owner.stats()).memory.lent, GiB(2));  // one is promised to nobody
+  EXPECT_EQ(Must(owner.stats()).memory.lent, GiB(2));  // one more GiB is promised to nobody
   const absl::Status refused = of_b.Allocate(MiB(512)).status();
   EXPECT_THAT(std::string(refused.message()), HasSubstr("raise 'memory_cap' of its parent's"));
-  // Nobody gives it back.
+  // The borrowers give nothing back.
   EXPECT_FALSE(of_owner.Allocate(GiB(4)).ok());
   int asked = 0;
   ASSERT_OK(b.OnReclaim([&](Bytes) {
@@ -300,7 +301,7 @@ TEST_P(FamilyMemoryTest, AnOwnersChildGetsBackWhatItsParentHasLent) {
     return true;
   }));
   EXPECT_OK(of_a.Allocate(GiB(3)).status());
-  // Where its own quota is full nobody is asked.
+  // If its own quota is full, no borrower is asked.
   const size_t left = held.size();
   EXPECT_FALSE(of_a.Allocate(MiB(4100)).ok());
   EXPECT_EQ(held.size(), left);
@@ -375,7 +376,7 @@ TEST_F(FamiliesTest, TheParentsCapAndCopyRateBoundItsChildren) {
     })));
   }
   for (Thread& thread : threads) thread.Join();
-  // 105 MB at 100 MB/s, of which the last piece leaves a debt.
+  // 105 MB at 100 MB/s; the last piece leaves a debt.
   EXPECT_NEAR(absl::ToDoubleSeconds(runtime_->Now() - began), 1.0, 0.05);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong below gpushare or beside it, and how a program gets to know: work that never ends, a
-// driver that refuses markers, callbacks that throw, text with zero bytes.
+// Faults below or beside gpushare, and how a program learns of them: work that never ends, a driver that refuses
+// markers, callbacks that throw, text with zero bytes.
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -19,7 +19,7 @@ using ::testing::StartsWith;
 
 class FaultsTest : public StreamTest {
  protected:
-  // Settles what is in flight.
+  // Waits until work in flight is settled.
   void Wait(absl::Duration how_long) { runtime_->SleepFor(how_long); }
 };
 
@@ -64,7 +64,7 @@ TEST_F(FaultsTest, ClosingGivesUpOnWorkThatNeverEndsAndNamesIt) {
   EXPECT_GE(took, absl::Nanoseconds(GPUSHARE_CLOSE_GRACE_NS));
   EXPECT_LE(took, absl::Nanoseconds(GPUSHARE_CLOSE_GRACE_NS) + absl::Milliseconds(10));
   EXPECT_OK(Inject("clear"));
-  // It can be opened anew beside what still runs.
+  // The GPU can be opened again while the old work still runs.
   gpu_.emplace(Must(Gpu::Open(*runtime_, "0")));
   MakeDevice("next", "memory=1GiB");
   EXPECT_OK(gpu_->Close());
@@ -74,7 +74,7 @@ TEST_F(FaultsTest, ClosingGivesUpOnWorkThatNeverEndsAndNamesIt) {
 
 class MarkerFaultsTest : public FaultsTest {
  protected:
-  // Launches one after the other, each with a marker, until one is refused.
+  // Launches repeatedly, each time with a marker, until one is refused.
   VirtualDeviceStats Run(const VirtualDevice& device, const Stream& stream) {
     for (int i = 0; i < 50; ++i) {
       static_cast<void>(Spin(stream, absl::Microseconds(200)));
@@ -100,7 +100,7 @@ TEST_F(MarkerFaultsTest, ARefusedQueryIsCountedAndTold) {
   const VirtualDeviceStats stats = Run(device, stream);
   EXPECT_EQ(stats.compute.markers_failed, 1u);
   EXPECT_THAT(stats.compute.driver_error, StartsWith("cuEventQuery: CUDA_ERROR_UNKNOWN"));
-  // One refusal is no lost GPU, and what was charged for it is settled.
+  // One refusal does not mean that the GPU is lost, and the charge for the launch is settled.
   EXPECT_EQ(Must(gpu_->Probe()).state, GpuProbe::State::kHealthy);
   EXPECT_OK(stream.Synchronize());
 }
@@ -156,7 +156,7 @@ TEST_F(FaultsTest, AReclaimThatThrowsFailsTheAllocationAlone) {
   status = memory.Allocate(MiB(8)).status();
   EXPECT_EQ(status.message(), "allocator: 'reclaim' threw what is no std::exception");
   EXPECT_EQ(calls, 2);
-  // The next call says its own.
+  // The next call reports its own error.
   EXPECT_EQ(memory.Allocate(Bytes(0)).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_OK(memory.Allocate(MiB(2)).status());
 }
@@ -174,7 +174,7 @@ TEST_F(FaultsTest, AReclaimThatThrowsEndsTheWaitToo) {
   memory.emplace(Must(Allocator::Create(device, options)));
   const Allocator plain = Must(Allocator::Create(device));
   std::optional<Allocation> held = Must(plain.Allocate(MiB(8)));
-  // What would serve it in time comes too late for it.
+  // A free that comes after the timeout does not help it.
   const absl::Duration began = runtime_->Now();
   Thread frees = Must(runtime_->StartThread("frees", [&] {
     runtime_->SleepFor(absl::Milliseconds(10));
@@ -186,7 +186,7 @@ TEST_F(FaultsTest, AReclaimThatThrowsEndsTheWaitToo) {
   EXPECT_THAT(status.message(), HasSubstr("the cache is on fire"));
   EXPECT_LT(runtime_->Now() - began, absl::Milliseconds(10));
   EXPECT_EQ(calls, 1);
-  // Who gives up without throwing waits.
+  // A callback that gives up without throwing makes the allocation wait.
   const Allocation served =
       Must(memory->Allocate(MiB(8), AllocateOptions{.timeout = absl::Seconds(1)}));
   EXPECT_EQ(calls, 2);
@@ -204,13 +204,13 @@ TEST_F(FaultsTest, WhatOneAllocatorsReclaimThrewIsNotAnothersAnswer) {
   AllocatorOptions options;
   options.over_quota = OverQuota::kReclaim;
   options.reclaim = [&](Bytes, Bytes) {
-    within = inner.Allocate(MiB(8)).status();  // as a cache that moves things does
+    within = inner.Allocate(MiB(8)).status();  // like a cache that moves its contents
     return false;
   };
   const Allocator outer = Must(Allocator::Create(device, options));
   EXPECT_TRUE(absl::IsResourceExhausted(outer.Allocate(MiB(8)).status()));
   EXPECT_EQ(within.code(), absl::StatusCode::kInternal);
-  // The C interface asks, and nobody takes what was thrown.
+  // An allocation through the C interface calls the callback too, and nobody handles its exception.
   gpushare_device_ptr pointer = 0;
   EXPECT_EQ(gpushare_alloc(inner.handle(), MiB(8).count(), &pointer), GPUSHARE_RESOURCE_EXHAUSTED);
   EXPECT_TRUE(absl::IsResourceExhausted(plain.Allocate(MiB(8)).status()));

@@ -56,14 +56,14 @@ class GangTest : public DeviceTest {
         spin, Whole(), static_cast<uint64_t>(absl::ToInt64Nanoseconds(cost)));
     return launched.ok() ? party.streams[gpu].Synchronize() : launched;
   }
-  // Keeps a GPU from others, and lets go of it after so long.
+  // Releases the lease, which keeps a GPU from others, after `time`.
   Thread FreeAfter(Lease& lease, absl::Duration time) {
     return Must(runtime_->StartThread("frees", [this, &lease, time] {
       runtime_->SleepFor(time);
       EXPECT_OK(lease.Release().status());
     }));
   }
-  // Works on a GPU from 1 ms on, and tells when it was served.
+  // Works on a GPU from 1 ms on, and reports when it was served.
   Thread WorkSoon(const Party& party, size_t gpu, absl::Duration& served) {
     return Must(runtime_->StartThread("waits", [this, &party, gpu, &served] {
       runtime_->SleepFor(absl::Milliseconds(1));
@@ -85,7 +85,7 @@ TEST_F(GangTest, HoldsAllOfItsGpusAndChargesEach) {
       Must(Gang::Acquire(Members(a, {2, 0}), {.hint = absl::Milliseconds(1), .exclusive = true}));
   Thread other = Must(runtime_->StartThread("other", [&] {
     const absl::Duration began = runtime_->Now();
-    EXPECT_OK(Work(b, 1, absl::Microseconds(100)));  // not of the gang
+    EXPECT_OK(Work(b, 1, absl::Microseconds(100)));  // a GPU that is not in the gang
     EXPECT_LT(runtime_->Now() - began, absl::Milliseconds(1));
     EXPECT_OK(Work(b, 0, absl::Microseconds(100)));
     EXPECT_GE(runtime_->Now() - began, absl::Milliseconds(5));
@@ -98,7 +98,7 @@ TEST_F(GangTest, HoldsAllOfItsGpusAndChargesEach) {
   EXPECT_FALSE(result.overrun);
   other.Join();
   runtime_->SleepFor(absl::Milliseconds(5));
-  // Nobody else could use them.
+  // No other tenant could use the GPUs meanwhile.
   EXPECT_NEAR(Measured(a.devices[0]), 6, 0.2);
   EXPECT_NEAR(Measured(a.devices[2]), 6, 0.2);
   EXPECT_EQ(Measured(a.devices[1]), 0);
@@ -187,7 +187,7 @@ TEST_F(GangTest, MembersThatKeepNobodyOutPayFromWhenItIsWhole) {
   EXPECT_NEAR(Measured(a.devices[0]), 2, 0.2);
 }
 
-// Another exclusive request of the same tenant is no reason to let others in.
+// Another exclusive request of the same tenant does not let other tenants in.
 TEST_F(GangTest, ItsOwnExclusiveLeasesDoNotEndIt) {
   const Party a = MakeParty("a"), b = MakeParty("b");
   Gang gang = Must(Gang::Acquire(Members(a, {0, 1}), {.exclusive = true, .any_thread = true}));
@@ -224,7 +224,7 @@ TEST_F(GangTest, NestsAndKeepsToTheOrder) {
     const absl::Status circle = Gang::Acquire(Members(a, {first, second})).status();
     EXPECT_EQ(circle.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(circle.message()), ::testing::HasSubstr("in the order of UUIDs"));
-    // A lease of no thread does not ask what the thread holds.
+    // A lease that is not bound to a thread ignores what the thread holds.
     EXPECT_OK(Gang::Acquire(Members(a, {first, second}), {.any_thread = true}).status());
   }
   EXPECT_OK(Gang::Acquire(Members(b, {first, second})).status());
@@ -246,7 +246,7 @@ TEST_F(GangTest, NonsenseIsRefused) {
   EXPECT_EQ(code(Gang::Acquire(Members(a, {0}), {.hint = absl::Hours(1)})),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(gpushare_gang_release(nullptr, nullptr), GPUSHARE_INVALID_ARGUMENT);
-  gpushare_gang_member member = {};  // struct_size is not set
+  gpushare_gang_member member = {};  // without a struct_size
   gpushare_lease_options options = {};
   options.struct_size = sizeof(options);
   gpushare_gang out = nullptr;
@@ -256,8 +256,8 @@ TEST_F(GangTest, NonsenseIsRefused) {
   EXPECT_THAT(gpushare_last_message(), ::testing::HasSubstr("has no members"));
 }
 
-// Threads that want any of the GPUs in any order, some of which give up: each ends, and no GPU is ever two
-// gangs'. The simulated clock names a deadlock.
+// Threads that request GPUs in any order, some of which give up: all of them end, and no GPU belongs to two gangs at
+// once. The simulated clock would report a deadlock.
 TEST_F(GangTest, NoCircleFormsAndNoGpuIsTwoGangs) {
   constexpr size_t kParties = 5, kRounds = 30;
   std::vector<Party> parties;

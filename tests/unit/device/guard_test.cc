@@ -22,7 +22,7 @@ gpushare_status Thrown(const Exception& exception) {
 TEST(GuardTest, WhatTheHostHasNoMoreOfIsExhausted) {
   EXPECT_EQ(Thrown(std::bad_alloc()), GPUSHARE_RESOURCE_EXHAUSTED);
   EXPECT_THAT(LastMessage(), HasSubstr("no memory"));
-  // What std::thread throws when the limit of processes is reached.
+  // std::thread throws this when the limit of processes is reached.
   EXPECT_EQ(
       Thrown(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))),
       GPUSHARE_RESOURCE_EXHAUSTED);

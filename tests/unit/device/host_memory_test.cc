@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frees for which the host has no memory: nothing changes, and nothing is held for ever.
+// Frees that fail since the host has no memory: nothing changes, and nothing is held for ever.
 #include "tests/contract/failing_memory.h"
 #include "tests/unit/device/device_test.h"
 
@@ -10,7 +10,7 @@ using work::FailingMemory;
 
 struct How {
   AllocationStrategy strategy;
-  bool foreign;  // the stream is not gpushare's
+  bool foreign;  // the stream was not created by gpushare
 };
 
 class HostMemoryTest : public DeviceTest, public ::testing::WithParamInterface<How> {
@@ -56,7 +56,7 @@ TEST_P(HostMemoryTest, AFreeThatFailsHoldsNothing) {
       failures += failed;
       if (code != GPUSHARE_OK) {
         EXPECT_EQ(code, GPUSHARE_RESOURCE_EXHAUSTED) << nth;
-        // It is there still, and so is the way to free it.
+        // The memory is still allocated and can be freed again.
         EXPECT_EQ(free(pointer), GPUSHARE_OK) << nth;
       }
       EXPECT_EQ(Must(allocator.stats()).allocations, 0u) << nth;
@@ -73,9 +73,10 @@ TEST_P(HostMemoryTest, AFreeThatFailsHoldsNothing) {
   }
 }
 
-// A stream that ends behind work, when something was freed on it, tells several: whoever cannot be told does not know it.
+// The end of a stream on which memory was freed is reported to several users. A user that cannot be told does not
+// learn of it.
 TEST_P(HostMemoryTest, AStreamEndsAllTheSame) {
-  if (GetParam().foreign) return;  // nobody tells of its end
+  if (GetParam().foreign) return;  // nobody reports its end
   int failures = 0;
   for (int nth = 1, failed = 1; failed != 0; ++nth) {
     ASSERT_LT(nth, 1000);

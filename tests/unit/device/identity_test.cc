@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose work is it? Tenants, scopes, bindings.
+// Which tenant work belongs to: tenants, scopes, bindings.
 #include "tests/unit/device/device_test.h"
 
 namespace gpushare {
@@ -48,7 +48,7 @@ TEST_F(IdentityTest, InOrder) {
   const VirtualDevice on_b = Must(VirtualDevice::Create(*gpu_, b, ""));
   const VirtualDevice on_c = Must(VirtualDevice::Create(*gpu_, c, ""));
 
-  // The context's.
+  // The identity of the current context.
   CUctx_st* context = nullptr;
   auto* current = runtime_->Symbol<int(CUctx_st**)>("cuCtxGetCurrent");
   ASSERT_NE(current, nullptr);
@@ -57,20 +57,20 @@ TEST_F(IdentityTest, InOrder) {
   ASSERT_OK(on_c.BindContext(*gpu_, context));
   EXPECT_EQ(Whose(), "c");
   {
-    // The thread's scope goes before it, the innermost first.
+    // The thread's scope takes precedence over it, the innermost scope first.
     TenantScope outer(a);
     EXPECT_EQ(Whose(), "a");
     {
       TenantScope inner(b);
       EXPECT_EQ(Whose(), "b");
-      // A stream's binding goes before both.
+      // A stream's binding takes precedence over both.
       const Stream stream = Must(Stream::Create(on_a));
       EXPECT_EQ(Whose(Must(stream.native())), "a");
     }
     EXPECT_EQ(Whose(), "a");
   }
   EXPECT_EQ(Whose(), "c");
-  // The call's own argument goes before all.
+  // The call's own argument takes precedence over everything.
   gpushare_vdev device = nullptr;
   ASSERT_EQ(gpushare_gpu_resolve(gpu_->handle(), on_b.handle(), nullptr, &device), GPUSHARE_OK);
   gpushare_vdev_stats stats = {};

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// On the virtual clock: the thread is asked each 50 ms, and says so the third time.
+// On the virtual clock the thread is asked every 50 ms, and interrupts the third time.
 class InterruptTest : public StreamTest {
  protected:
   template <typename Call>
@@ -36,12 +36,12 @@ TEST_F(InterruptTest, EndsWaitsForATurn) {
   EndsAtTheThird([&] { return Lease::Acquire(device, {.exclusive = true}).status(); });
   const GangMember member{&device, {}};
   EndsAtTheThird([&] { return Gang::Acquire({member}).status(); });
-  // Nothing of them is left in line.
+  // The queue is empty afterwards.
   ASSERT_OK(device.Resume());
   EXPECT_OK(Spin(stream, absl::Microseconds(100)));
   EXPECT_OK(stream.Synchronize());
   EXPECT_OK(Lease::Acquire(device).status());
-  EXPECT_EQ(Must(device.stats()).compute.launches, 1u);  // none of those before
+  EXPECT_EQ(Must(device.stats()).compute.launches, 1u);  // the earlier ones do not count
 }
 
 // A copy of a megabyte at 1 KB/s takes a quarter of an hour.
@@ -51,13 +51,13 @@ TEST_F(InterruptTest, EndsWaitsForBandwidth) {
   const Allocator allocator = Must(Allocator::Create(device));
   const Allocation memory = Must(allocator.Allocate(MiB(1)));
   std::string host(MiB(1).count(), 'x');
-  // The first leaves the debt that the next waits for.
+  // The first copy leaves a debt, for which the next one waits.
   ASSERT_OK(stream.CopyToDeviceAsync(memory.pointer(), host.data(), MiB(1)));
   ASSERT_OK(stream.CopyToHostAsync(host.data(), memory.pointer(), MiB(1)));
   ASSERT_OK(stream.Synchronize());
   EndsAtTheThird([&] { return stream.CopyToDeviceAsync(memory.pointer(), host.data(), MiB(1)); });
   EndsAtTheThird([&] { return stream.CopyToHostAsync(host.data(), memory.pointer(), MiB(1)); });
-  // Nothing of them was charged.
+  // The interrupted copies were not charged.
   EXPECT_EQ(Must(device.stats()).h2d.bytes, MiB(1));
   ASSERT_OK(device.Resize("h2d=none,d2h=none"));
   EXPECT_OK(stream.CopyToDeviceAsync(memory.pointer(), host.data(), MiB(1)));
@@ -90,7 +90,7 @@ TEST_F(InterruptTest, EndsWaitsForMemoryOfEveryStrategy) {
     Allocation held = Must(allocator.Allocate(MiB(96)));
     EndsAtTheThird([&] { return allocator.Allocate(MiB(64)).status(); });
     EXPECT_EQ(Must(device.stats()).memory.denied, 0u);
-    // A later one waits, and is served.
+    // A later request waits and is served.
     Thread later = Must(
         runtime_->StartThread("later", [&] { EXPECT_OK(allocator.Allocate(MiB(64)).status()); }));
     runtime_->SleepFor(absl::Milliseconds(100));
@@ -139,7 +139,7 @@ TEST_F(InterruptTest, IsNotAskedAboutItsOwnWaitsAndNests) {
   int outer = 0, inner = 0;
   const InterruptScope scope([&] {
     ++outer;
-    // Waits 200 ms, for which nobody asks.
+    // Waits 200 ms without being asked.
     EXPECT_EQ(Lease::Acquire(device, {.timeout = absl::Milliseconds(200)}).status().code(),
               absl::StatusCode::kDeadlineExceeded);
     return true;
@@ -173,7 +173,8 @@ TEST_F(InterruptTest, ItsStructIsChecked) {
   EXPECT_EQ(interrupt.context, &interrupt);
 }
 
-// One that is taken where the thread is asked, and kept: what waited has its answer, and the thread holds that one.
+// A lease that is taken and kept in the callback: the waiting request has its answer, and the thread holds the other
+// lease.
 TEST_F(InterruptTest, ALeaseThatIsTakenMeanwhileIsTheThreads) {
   const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
   ASSERT_OK(a.Suspend());
@@ -191,7 +192,7 @@ TEST_F(InterruptTest, ALeaseThatIsTakenMeanwhileIsTheThreads) {
   EXPECT_OK(Lease::Acquire(a).status());
 }
 
-// Of the same virtual device too: the wait is over, and the kept one ends with its own release, not never.
+// Also for the same virtual device: the wait ends, and the kept lease ends when it is released.
 TEST_F(InterruptTest, ALeaseOfTheSameDeviceThatIsTakenMeanwhileEndsWithItsRelease) {
   const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
   ASSERT_OK(a.Suspend());
@@ -203,7 +204,7 @@ TEST_F(InterruptTest, ALeaseOfTheSameDeviceThatIsTakenMeanwhileEndsWithItsReleas
       EXPECT_OK(a.Resume());
       absl::StatusOr<Lease> taken =
           Lease::Acquire(a, {.exclusive = true, .timeout = absl::Seconds(1)});
-      EXPECT_OK(taken.status());  // and not behind the wait that asks
+      EXPECT_OK(taken.status());  // does not queue behind the wait that is asking
       if (taken.ok()) kept.emplace(*std::move(taken));
       return !taken.ok();
     });
@@ -211,7 +212,7 @@ TEST_F(InterruptTest, ALeaseOfTheSameDeviceThatIsTakenMeanwhileEndsWithItsReleas
   }
   EXPECT_EQ(asked, 1);
   ASSERT_TRUE(kept.has_value());
-  // It is held: of no other device the thread gets one, nor anybody else the device.
+  // The lease is held: the thread gets none on another device, and nobody else gets the device.
   EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
   const auto others = [&] {
     absl::Status status;
@@ -226,7 +227,8 @@ TEST_F(InterruptTest, ALeaseOfTheSameDeviceThatIsTakenMeanwhileEndsWithItsReleas
   EXPECT_OK(Lease::Acquire(b, {.timeout = absl::Milliseconds(100)}).status());
 }
 
-// What is released again there comes before the wait, which goes on in its place; also where another device's lies between.
+// A lease that is taken and released in the callback precedes the wait, which then continues; also with another
+// device's lease in between.
 TEST_F(InterruptTest, WhatIsTakenOfTheSameDeviceMeanwhileComesBeforeTheWait) {
   const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", ""), c = MakeDevice("c", "");
   for (const bool between : {false, true}) {
@@ -262,7 +264,7 @@ TEST_F(InterruptTest, WhatIsTakenOfTheSameDeviceMeanwhileComesBeforeTheWait) {
   }
 }
 
-// A callback that gives up for good ends an allocation that would wait.
+// A callback that ends its wait for good also ends an allocation that would wait.
 TEST_F(InterruptTest, AReclaimThatGivesUpWaitingToo) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   struct Context {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each isolation keeps apart, and what not: the table of docs/isolation.md, row by row.
+// What each kind of isolation separates and what it does not: the table of docs/isolation.md, row by row.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// 100 SMs in steps of 8, kernels beside one another.
+// 100 SMs in steps of 8; kernels run side by side.
 class IsolationTest : public DeviceTest {
  protected:
   struct Tenancy {
@@ -71,7 +71,7 @@ class IsolationTest : public DeviceTest {
     EXPECT_EQ(truth_(0, account, &truth), 0);
     return truth.used_ns;
   }
-  // Each launches as fast as it may, for so long.
+  // Each worker launches as fast as it may, for a given time.
   struct Worker {
     const Tenancy* who;
     uint32_t blocks;
@@ -112,7 +112,7 @@ class SerialIsolationTest : public IsolationTest {
 
 TEST_F(IsolationTest, AShareIsRoundedUpToTheStepAndSaidSo) {
   const VirtualDevice a = MakeDevice("a", "memory=1GiB,isolation=green,compute=25%");
-  EXPECT_EQ(Must(a.stats()).guarantee, Percent(32));  // 25 SMs would be; 32 are
+  EXPECT_EQ(Must(a.stats()).guarantee, Percent(32));  // 25 SMs were asked for, 32 are given
   EXPECT_EQ(Must(a.spec()).ToString(), "memory=1GiB,compute=25%,isolation=green");
   const VirtualDevice b = MakeDevice("b", "isolation=green,guarantee=64%");
   EXPECT_EQ(Must(b.stats()).guarantee, Percent(64));
@@ -130,7 +130,7 @@ TEST_F(IsolationTest, PartitionsRunBesideOneAnother) {
   const Tenancy a = Make("a", "isolation=green,compute=24%", 1);
   const Tenancy b = Make("b", "isolation=green,compute=48%", 2);
   Backlog({{&a, 24}, {&b, 48}}, absl::Milliseconds(100), absl::Microseconds(50));
-  // Both always run, so that the device's time is theirs by their SMs.
+  // Both run all the time, so the device's time is divided by their SMs.
   EXPECT_NEAR(UsedNs(1) / (UsedNs(1) + UsedNs(2)), 1.0 / 3, 0.01);
   EXPECT_GT(UsedNs(1) + UsedNs(2), 99e6);
   EXPECT_GT(Must(a.device.stats()).compute.launches, 0u);
@@ -146,7 +146,7 @@ TEST_F(IsolationTest, ACapIsOfTheGpuNotOfThePartition) {
   const double before = UsedNs(1);
   const absl::Duration since = runtime_->Now();
   Backlog({{&a, 16}}, absl::Seconds(1), absl::Microseconds(100));
-  // Of 16 SMs, so much of the time.
+  // The fraction of the time, on 16 SMs.
   EXPECT_NEAR((UsedNs(1) - before) / absl::ToDoubleNanoseconds(runtime_->Now() - since), 9.0 / 16,
               0.02);
 }
@@ -212,7 +212,7 @@ TEST_F(IsolationTest, AFaultInAPartitionTakesAllButThoseWithTheirOwnContext) {
 
 // ---- process ----
 
-// With a broker: tests/processes/isolation_test.py.
+// The tests with a broker are in tests/processes/isolation_test.py.
 TEST_F(IsolationTest, AProcessOfItsOwnTakesABroker) {
   const Tenant tenant = Must(Tenant::Create(*runtime_, {.name = "own"}));
   const absl::Status refused =
@@ -244,7 +244,7 @@ TEST_F(IsolationTest, AFaultInItsOwnContextIsItsOwn) {
     EXPECT_THAT(Told(Incident::Kind::kFault), ::testing::ElementsAre("own"));
     EXPECT_EQ(Must(Gpu::Probe(*runtime_, "0")).state, GpuProbe::State::kHealthy);
   }
-  // It can be made anew: what it held went with its context.
+  // It can be created again: its memory ended with its context.
   EXPECT_EQ(UsedOnDevice(), before);
   ASSERT_OK(Inject("clear"));
   const Tenancy again = Make("again", "memory=7GiB,isolation=context");
@@ -255,7 +255,7 @@ TEST_F(IsolationTest, AFaultInItsOwnContextIsItsOwn) {
 TEST_F(SerialIsolationTest, SharesHoldAcrossContexts) {
   const Tenancy a = Make("a", "isolation=context,weight=3", 1), b = Make("b", "weight=1", 2);
   Backlog({{&a, 100}, {&b, 100}}, absl::Milliseconds(400), absl::Microseconds(200));
-  // As between tenants of one context: 0.4 s from a cold start, 2 percentage points.
+  // As between tenants of one context: over 0.4 s from a cold start, within 2 percentage points.
   EXPECT_NEAR(UsedNs(1) / (UsedNs(1) + UsedNs(2)), 0.75, 0.02);
   const double measured = absl::ToDoubleNanoseconds(Must(a.device.stats()).compute.charged);
   EXPECT_NEAR(measured / UsedNs(1), 1, 0.03);
@@ -290,7 +290,7 @@ TEST_F(IsolationTest, AllThatASharedOneDoesWorksInAContext) {
   EXPECT_OK(end.Synchronize());
   EXPECT_NEAR(absl::ToDoubleMilliseconds(Must(end.Since(begin))), 2, 0.1);
   EXPECT_EQ(Must(own.device.stats()).compute.markers_failed, 0u);
-  // Of the GPU's own context it takes no kernels.
+  // It does not accept kernels of the GPU's shared context.
   const Module outside = Must(Module::Load(*gpu_, kTwoKernels));
   const absl::Status refused = own.stream->Launch(Must(outside.GetFunction("spin")),
                                                   {.grid = {1}, .block = {32}}, uint64_t{1000});
@@ -334,7 +334,7 @@ TEST_F(IsolationTest, TheDriversPoolIsRefusedWhereTheContextIsItsOwn) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("use 'suballocating'"));
 }
 
-// Whoever waits for the bytes gets them when the driver has them, and not before.
+// A waiter gets the bytes when the driver has them again, and not earlier.
 TEST_F(IsolationTest, WhatAContextHoldsIsChargedUntilItHasEnded) {
   for (const auto strategy : {AllocationStrategy::kDirect, AllocationStrategy::kSuballocating}) {
     const VirtualDevice waits = MakeDevice("waits", "");
@@ -359,7 +359,7 @@ TEST_F(IsolationTest, WhatAContextHoldsIsChargedUntilItHasEnded) {
   }
 }
 
-// A free that is in the driver when the last handle goes, and one that the driver refuses then.
+// A free that is inside the driver when the last handle is closed, and one that the driver refuses then.
 TEST_F(IsolationTest, AFreeWhileItsContextEndsIsCredited) {
   for (const char* fault :
        {"slow call=cuMemFree_v2 host=10ms", "error call=cuMemFree_v2 code=1 host=10ms"}) {
@@ -372,7 +372,7 @@ TEST_F(IsolationTest, AFreeWhileItsContextEndsIsCredited) {
     Thread inside = Must(runtime_->StartThread(
         "inside", [&] { static_cast<void>(gpushare_gpu_free(gpu_->handle(), memory.value())); }));
     runtime_->SleepFor(absl::Milliseconds(1));
-    // It comes while the context is being destroyed.
+    // The free comes while the context is being destroyed.
     Thread late = Must(runtime_->StartThread("late", [&] {
       runtime_->SleepFor(absl::Milliseconds(15));
       static_cast<void>(gpushare_gpu_free(gpu_->handle(), other.value()));
@@ -396,7 +396,7 @@ TEST_F(IsolationTest, AThreadKeepsNoContextThatHasEnded) {
       EXPECT_OK(Must(Allocator::Create(*own)).Allocate(MiB(1)).status());
       EXPECT_EQ(current(&ended), 0);
       EXPECT_EQ(ended, own->native_context());
-      // The last of its handles goes on another thread.
+      // Another thread closes the last handle.
       Must(runtime_->StartThread("closes", [&own] { own.reset(); })).Join();
       EXPECT_OK(Must(Allocator::Create(shared)).Allocate(MiB(1)).status());
       CUctx_st* now = nullptr;

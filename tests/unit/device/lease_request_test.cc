@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases that are asked for and not waited for: what comes of them, and who comes first of grant, call off, deadline and end.
+// Asynchronous lease requests: their outcomes, and which of grant, cancellation, deadline and end comes first.
 #include <fcntl.h>
 #include <poll.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 class LeaseRequestTest : public StreamTest {
  protected:
-  // Until `ready()`, or for long.
+  // Waits until `ready()`, at most for `most`.
   bool Await(const std::function<bool()>& ready, absl::Duration most = absl::Seconds(2)) {
     const absl::Duration step = absl::Microseconds(20);
     for (absl::Duration waited; waited < most; waited += step) {
@@ -53,14 +53,14 @@ TEST_F(LeaseRequestTest, TellsByACallAndByADescriptorWhenItIsThere) {
   Lease lease = Must(request.Take());
   EXPECT_EQ(request.Take().status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(IsReadable(fd));
-  // It is the taker's, whatever becomes of the request.
+  // The taken lease stays valid, whatever happens to the request.
   EXPECT_OK(request.Cancel());
   runtime_->SleepFor(absl::Milliseconds(1));
   EXPECT_OK(lease.Release().status());
   EXPECT_EQ(calls, 1);
 }
 
-// It belongs to no thread: who holds one of another virtual device may ask.
+// A request is not bound to a thread: a thread that holds a lease of another virtual device may make one.
 TEST_F(LeaseRequestTest, IsMeasuredOnItsStreamsLikeAnother) {
   const VirtualDevice device = MakeDevice("a", ""), other = MakeDevice("b", "");
   const Stream stream = Must(Stream::Create(device));
@@ -109,7 +109,7 @@ TEST_F(LeaseRequestTest, OneThatIsCalledOffLetsTheNextGoOnAtOnce) {
   EXPECT_TRUE(IsReadable(fd));
   EXPECT_EQ(first->Take().status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(second.Take().status().code(), absl::StatusCode::kCancelled);
-  first.reset();  // its thread has left the gate, at which nothing else has changed
+  first.reset();  // its thread has left the gate, where nothing else has changed
   EXPECT_LT(runtime_->Now() - begin, absl::Milliseconds(1));
   const absl::Duration off = runtime_->Now();
   holds.reset();
@@ -119,7 +119,7 @@ TEST_F(LeaseRequestTest, OneThatIsCalledOffLetsTheNextGoOnAtOnce) {
   EXPECT_EQ(calls, 100);
 }
 
-// What was acquired and not taken goes back, by being called off and by the request's end.
+// A lease that was acquired and not taken is given back by a cancellation or by the end of the request.
 TEST_F(LeaseRequestTest, WhatNobodyTakesGoesBack) {
   const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
   for (const bool ends : {false, true}) {
@@ -158,7 +158,7 @@ TEST_F(LeaseRequestTest, TheDeadlineOfOneThatWaitsBehindAnotherIsKept) {
   EXPECT_EQ(first.Take().status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-// A call may ask for the next, take its own, and call others off; it may not end one.
+// The callback may make another request, take its own lease, and cancel requests. It may not end a request.
 TEST_F(LeaseRequestTest, ACallMayCallEverythingButTheEnd) {
   const VirtualDevice a = MakeDevice("a", "");
   gpushare_lease_options options = {};
@@ -179,7 +179,7 @@ TEST_F(LeaseRequestTest, ACallMayCallEverythingButTheEnd) {
     own.ended = gpushare_lease_request_destroy(own.request);
     own.over = true;
   };
-  // An exclusive one, so that it is not called before `request` is there.
+  // An exclusive lease, so that the callback is not called before `request` is set.
   std::optional<Lease> holds(Must(Lease::Acquire(MakeDevice("b", ""), {.exclusive = true})));
   ASSERT_EQ(gpushare_lease_request_create(a.handle(), &options, call, &context, &context.request),
             GPUSHARE_OK);
@@ -190,7 +190,7 @@ TEST_F(LeaseRequestTest, ACallMayCallEverythingButTheEnd) {
   EXPECT_EQ(gpushare_lease_request_destroy(context.request), GPUSHARE_OK);
 }
 
-// The end of a request waits for its call, and none comes after it.
+// Ending a request waits for its callback, and no callback runs afterwards.
 TEST_F(LeaseRequestTest, NoCallIsRunningOrComesWhenARequestHasEnded) {
   const VirtualDevice a = MakeDevice("a", "");
   std::atomic<bool> runs{false}, over{false};
@@ -205,7 +205,7 @@ TEST_F(LeaseRequestTest, NoCallIsRunningOrComesWhenARequestHasEnded) {
   EXPECT_TRUE(over);
 }
 
-// The virtual device's handle may go first, and the runtime's.
+// The handles of the virtual device and of the runtime may be closed first.
 TEST_F(LeaseRequestTest, KeepsItsVirtualDevice) {
   std::optional<VirtualDevice> a(MakeDevice("a", ""));
   std::atomic<int> calls{0};
@@ -218,8 +218,8 @@ TEST_F(LeaseRequestTest, KeepsItsVirtualDevice) {
   request.reset();
 }
 
-// Several threads that ask, call off, take and end at random, with deadlines around when the grant comes: whatever comes
-// first, each call comes once or, of one that was called off, not at all after its end, and in the end nothing is held.
+// Several threads request, cancel, take and end at random, with deadlines close to the grant. Whichever comes first,
+// each callback runs once, or for a cancelled request not after its end, and in the end no lease is held.
 void LeaseRequestTest::Race(int rounds) {
   const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
   std::atomic<int> taken{0}, called_off{0};
@@ -278,7 +278,7 @@ void LeaseRequestTest::Race(int rounds) {
 
 TEST_F(LeaseRequestTest, RacesOfGrantCallOffDeadlineAndEnd) { Race(100); }
 
-// The same where threads do run at the same time.
+// The same with threads that really run in parallel.
 class LeaseRequestOnTheMachinesClockTest : public LeaseRequestTest {
  protected:
   std::string config() const override { return "sms=100,memory=8GiB,devices=2,clock=wall"; }

@@ -16,7 +16,7 @@ TEST_F(LeaseTest, CoversLaunchesPastGpushare) {
   EXPECT_FALSE(result->overrun);
   ASSERT_OK(stream.Synchronize());
   runtime_->SleepFor(absl::Milliseconds(5));
-  // The lease was charged, not the launches in it.
+  // The lease is charged, and not the launches in it.
   const VirtualDeviceStats stats = Must(device.stats());
   EXPECT_LE(stats.compute.launches, 1u);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(stats.compute.measured), 1.0, 0.2);
@@ -30,14 +30,14 @@ TEST_F(LeaseTest, NestsForTheSameTenantAndRefusesAnother) {
     Lease inner = Must(Lease::Acquire(a));
     EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_OK(inner.Release().status());
-    // The outer one is still held.
+    // The outer lease is still held.
     EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
   }
   EXPECT_OK(outer.Release().status());
   EXPECT_OK(Lease::Acquire(b).status());
 }
 
-// A library that takes a lease for streams of its own, within its caller's.
+// A library takes a lease for its own streams, within its caller's lease.
 TEST_F(LeaseTest, OneWithinAnotherIsMeasuredOnItsStreamsToTheLastOfThem) {
   for (const bool outer_first : {false, true}) {
     SCOPED_TRACE(outer_first);
@@ -51,7 +51,7 @@ TEST_F(LeaseTest, OneWithinAnotherIsMeasuredOnItsStreamsToTheLastOfThem) {
     ASSERT_OK(Spin(of_library, absl::Milliseconds(50)));
     ASSERT_OK(of_library.Synchronize());
     const LeaseResult first = Must((outer_first ? outer : inner).Release());
-    // The thread still holds one, and what it covers is still covered.
+    // The thread still holds a lease, which still covers its streams.
     EXPECT_EQ(Lease::Acquire(other).status().code(), absl::StatusCode::kFailedPrecondition);
     ASSERT_OK(Spin(of_library, absl::Milliseconds(20)));
     const LeaseResult last = Must((outer_first ? inner : outer).Release());
@@ -61,9 +61,9 @@ TEST_F(LeaseTest, OneWithinAnotherIsMeasuredOnItsStreamsToTheLastOfThem) {
     ASSERT_OK(of_library.Synchronize());
     runtime_->SleepFor(absl::Milliseconds(5));
     const VirtualDeviceStats stats = Must(device.stats());
-    EXPECT_LE(stats.compute.launches, 2u);  // the lease, on each of its streams
+    EXPECT_LE(stats.compute.launches, 2u);  // the lease counts once on each of its streams
     EXPECT_NEAR(absl::ToDoubleMilliseconds(stats.compute.measured), 75, 2);
-    // After the last of them launches are held and charged by themselves again.
+    // After the last lease, launches are held and charged individually again.
     ASSERT_OK(Spin(of_library, absl::Milliseconds(10)));
     ASSERT_OK(of_library.Synchronize());
     runtime_->SleepFor(absl::Milliseconds(5));
@@ -92,7 +92,7 @@ TEST_F(LeaseTest, OfNoThreadStandsBesideOthers) {
   Lease of_b = Must(Lease::Acquire(b, {.any_thread = true}));
   Lease mine = Must(Lease::Acquire(a));
   EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
-  // Releasing one of no thread leaves the thread's own as it is.
+  // Releasing a lease that is not bound to a thread does not affect the thread's own lease.
   EXPECT_OK(of_a.Release().status());
   EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_OK(mine.Release().status());
@@ -107,7 +107,7 @@ TEST_F(LeaseTest, IsReleasedByAnyThread) {
     Thread thread =
         Must(runtime_->StartThread("other", [&] { EXPECT_OK(lease.Release().status()); }));
   }
-  EXPECT_OK(Lease::Acquire(b).status());  // this thread holds none any more
+  EXPECT_OK(Lease::Acquire(b).status());  // this thread does not hold a lease any more
 }
 
 TEST_F(LeaseTest, AnOverrunIsReported) {

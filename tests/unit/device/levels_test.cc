@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose kernels go first where they share the device: of whoever is to have more than half of its time.
+// Which kernels go first when tenants share the device: those of the tenant that is due more than half of its time.
 #include <string>
 #include <vector>
 
@@ -15,15 +15,16 @@ class LevelsTest : public StreamTest {
   }
 
   struct Came {
-    double share = 0;  // the first one's, of what both used
-    double work = 0;   // what both did, in time of a device that runs nothing side by side
-    uint64_t with_priority = 0;  // launches
+    double share = 0;  // the first tenant's share of what both used
+    double work = 0;   // the work of both, in time of a device that runs nothing side by side
+    uint64_t with_priority = 0;  // launches with priority
   };
   struct Kernels {
-    uint32_t blocks = 0;  // one to an SM
+    uint32_t blocks = 0;  // one on each SM
     uint64_t ns = 0;
   };
-  // The first has kernels that fill a third of the device, the second ones of several waves, both without end.
+  // By default the first tenant's kernels fill a third of the device, and the second's take several waves. Both are
+  // backlogged.
   Came Together(const std::string& first, const std::string& second,
                 Kernels of_first = {33, 40'000}, Kernels of_second = {400, 40'000}) {
     struct Worker {
@@ -73,12 +74,12 @@ class LevelsTest : public StreamTest {
 TEST_F(LevelsTest, OfWhoeverIsToHaveMoreThanHalfTheyGoFirst) {
   const Came came = Together("weight=70", "weight=30");
   EXPECT_NEAR(came.share, 0.7, 0.01);
-  EXPECT_GT(came.work, 1.2);  // 1.16 where nobody goes first
+  EXPECT_GT(came.work, 1.2);  // 1.16 without levels
   EXPECT_GT(came.with_priority, 5000u);
 }
 
-// Of commands that are as short as that only the order in which they ran says whose time it was, and no marker shows it
-// where each of them comes before the other's in turn.
+// With such short commands, only the order in which they ran shows whose time it was. A marker does not show it if
+// the commands of both alternate.
 TEST_F(LevelsTest, WhereOthersKernelsAreShortThoseThatLeaveLittleGoFirstToo) {
   const Came came = Together("weight=70", "weight=30", {93, 12'000}, {60, 3'000});
   EXPECT_GT(came.with_priority, 5000u);
@@ -103,13 +104,13 @@ TEST_F(LevelsTest, OfEqualsNobodys) {
   EXPECT_EQ(came.with_priority, 0u);
 }
 
-// A high priority is the device's greatest, and is the stream's own.
+// A high priority is the device's greatest, and belongs to the stream itself.
 TEST_F(LevelsTest, AHighPriorityIsTheStreams) {
   const Came came = Together("priority=high,cap=80%", "weight=1");
   EXPECT_EQ(came.with_priority, 0u);
 }
 
-// What is captured is launched as it was written down, at the priority of the stream that it is launched on.
+// A captured kernel is launched as it was recorded, at the priority of the stream on which the graph is launched.
 TEST_F(LevelsTest, NothingIsWrittenIntoAGraph) {
   const VirtualDevice device = MakeDevice("a", "weight=70");
   const Stream stream = Must(Stream::Create(device));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Things that go while others still use them: streams and contexts with work in flight, signals and children
+// Objects that end while others use them: streams and contexts with work in flight, and signals and child processes
 // beside waiting threads.
 #include <signal.h>
 #include <spawn.h>
@@ -27,11 +27,11 @@ TEST_F(LifetimeTest, AStreamGoesWithItsWorkInFlight) {
     const Stream stream = Must(Stream::Create(device));
     for (int i = 0; i < 5; ++i) ASSERT_OK(Spin(stream, absl::Milliseconds(1)));
     ASSERT_OK(Spin(beside, absl::Microseconds(100)));
-  }  // the stream goes, its kernels run on
+  }  // the stream ends, and its kernels run on
   const absl::Duration begin = runtime_->Now();
   for (int i = 0; i < 100; ++i) ASSERT_OK(Spin(beside, absl::Microseconds(100)));
   ASSERT_OK(beside.Synchronize());
-  // What is left of 100 ms of kernels, and 10 ms of its own: nobody waits for markers that never come.
+  // The rest of 100 ms of kernels, and 10 ms of its own: no thread waits for markers that never come.
   EXPECT_LT(runtime_->Now() - begin, absl::Milliseconds(115));
   EXPECT_EQ(Must(device.stats()).compute.launches, 100u);
 }
@@ -62,7 +62,7 @@ TEST_F(LifetimeTest, APrimaryContextIsResetWithWorkInFlight) {
     const Stream stream = Must(Stream::Create(device));
     for (int i = 0; i < 10; ++i) ASSERT_OK(Spin(stream, absl::Milliseconds(1)));
     ASSERT_EQ(reset(0), 0);
-    // Everything that was in it is gone: calls say so, and none waits for what will never end.
+    // Everything in the context has ended: calls say so, and none waits for ever.
     const absl::Duration begin = runtime_->Now();
     EXPECT_FALSE(Spin(stream, absl::Milliseconds(1)).ok());
     EXPECT_FALSE(stream.Synchronize().ok());
@@ -70,7 +70,7 @@ TEST_F(LifetimeTest, APrimaryContextIsResetWithWorkInFlight) {
     EXPECT_OK(Snapshot::Take(*runtime_).status());
     EXPECT_LT(runtime_->Now() - begin, absl::Seconds(1));
   }
-  // The other GPU has nothing to do with it.
+  // The other GPU is not affected.
   const Module code = Must(Module::Load(second, kPtx));
   const Stream stream = Must(Stream::Create(elsewhere));
   EXPECT_OK(stream.Launch(Must(code.GetFunction("spin")), Whole(), uint64_t{10'000}));
@@ -105,7 +105,8 @@ TEST_F(ProcessTest, SignalsDoNotEndAWaitEarlyNorBreakALaunch) {
     std::this_thread::yield();
   }
   launching.join();
-  // 20 ms of work at a fifth of the device, less the 5 ms that may be saved up: not let through early.
+  // 20 ms of work at a fifth of the device, minus the 5 ms that may be saved up: the signals do not end the wait
+  // early.
   EXPECT_GT(runtime_->Now() - begin, absl::Milliseconds(60));
   EXPECT_GT(signals.load(), 10);
   EXPECT_EQ(Must(device.stats()).compute.launches, 100u);
@@ -133,7 +134,7 @@ TEST_F(ProcessTest, ChildrenAreStartedBesideLaunches) {
     int ended = -1;
     ASSERT_EQ(waitpid(child, &ended, 0), child);
     EXPECT_EQ(ended, 0);
-    // A plain fork(), while the threads are anywhere in the library.
+    // A plain fork() while the threads are at arbitrary places in the library.
     child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {

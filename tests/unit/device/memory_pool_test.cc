@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The suballocating strategy on a device: what it asks of the driver and of the quota, the order of streams,
-// waiting, and how it ends. What every strategy does is in tests/contract.
+// The suballocating strategy on a device: its calls to the driver and the quota, the order of streams, waiting, and
+// how it ends. tests/contract tests what all strategies have in common.
 #include <atomic>
 #include <string>
 #include <thread>
@@ -65,7 +65,7 @@ TEST_F(MemoryPoolTest, TheQuotaIsChargedWithSegments) {
     EXPECT_EQ(stats.largest_free, MiB(17));
   }
   EXPECT_EQ(Charged(device), MiB(22));
-  EXPECT_OK(pool.Trim(MiB(1)));  // the largest is enough
+  EXPECT_OK(pool.Trim(MiB(1)));  // releasing the largest segment is enough
   EXPECT_EQ(Charged(device), MiB(2));
   EXPECT_OK(pool.Trim());
   EXPECT_EQ(Charged(device), Bytes(0));
@@ -83,7 +83,8 @@ TEST_F(MemoryPoolTest, NearTheQuotaSegmentsAreNoLargerThanNeeded) {
   EXPECT_EQ(Must(device.stats()).memory.denied, 1u);
 }
 
-// Another thread gives a segment back, which the device is not done with: it is no pool's any more, and charged still.
+// Another thread gives a segment back, and the device still uses it: it belongs to no pool any more, but is still
+// charged.
 TEST_F(MemoryPoolTest, NothingIsRefusedWhileAnotherPoolGivesMemoryBack) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Allocator pool = MakePool(device), other = MakePool(device),
@@ -113,8 +114,7 @@ TEST_F(MemoryPoolTest, WhatIsIdleIsGivenUpForOthersOfTheTenant) {
   EXPECT_OK(Must(pool.Allocate(MiB(40))).Free());
   EXPECT_EQ(Charged(device), MiB(40));
   {
-    const Allocation memory =
-        Must(direct.Allocate(MiB(60)));  // not refused for the sake of a cache
+    const Allocation memory = Must(direct.Allocate(MiB(60)));  // a cache must not cause a refusal
     EXPECT_EQ(Charged(device), MiB(60));
   }
   EXPECT_OK(Must(pool.Allocate(MiB(40))).Free());
@@ -163,7 +163,7 @@ TEST_F(MemoryPoolTest, OtherStreamsGetMemoryWhenTheFirstStreamsWorkIsOver) {
                   first = Must(pool.AllocateRaw(MiB(10), a));
   ASSERT_OK(Spin(a, absl::Milliseconds(10)));
   EXPECT_OK(pool.Free(first));
-  // Its own work may have it at once.
+  // The stream's own work may reuse it at once.
   EXPECT_EQ(Must(pool.AllocateRaw(MiB(10), a)), first);
   EXPECT_OK(pool.Free(first));
   const DevicePtr other = Must(pool.AllocateRaw(MiB(10), b));
@@ -192,7 +192,7 @@ TEST_F(MemoryPoolTest, MemoryOfADestroyedStreamComesBackWhenItsWorkIsOver) {
   EXPECT_EQ(half, held + MiB(3));
   runtime_->SleepFor(absl::Milliseconds(20));
   EXPECT_EQ(Must(pool.AllocateRaw(MiB(30), b)), first);
-  // Freed after its stream's end it is everybody's.
+  // Memory that is freed after its stream's end is available to all.
   EXPECT_OK(pool.Free(held));
   EXPECT_EQ(Must(pool.AllocateRaw(MiB(3), b)), held);
 }
@@ -221,7 +221,7 @@ class WaitingPoolTest : public MemoryPoolTest {
 TEST_F(WaitingPoolTest, AFreeInThePoolServesAtOnce) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Allocator pool = MakePool(device, Waiting());
-  // One segment, part of which stays in use: it never goes back to the quota.
+  // One segment that stays partly in use and so never goes back to the quota.
   const DevicePtr all = Must(pool.AllocateRaw(MiB(64)));
   EXPECT_OK(pool.Free(all));
   const DevicePtr kept = Must(pool.AllocateRaw(MiB(4)));
@@ -258,7 +258,7 @@ TEST_F(WaitingPoolTest, SoDoesAFreeElsewhereInTheQuota) {
   const absl::Duration freed = runtime_->Now();
   EXPECT_OK(held.Free());
   waiter.Join();
-  EXPECT_LE(got - freed, absl::Microseconds(100));  // the driver's calls are in it
+  EXPECT_LE(got - freed, absl::Microseconds(100));  // includes the driver's calls
 }
 
 TEST_F(WaitingPoolTest, WaitersAreServedInTheOrderOfArrival) {
@@ -267,7 +267,7 @@ TEST_F(WaitingPoolTest, WaitersAreServedInTheOrderOfArrival) {
   const DevicePtr all = Must(pool.AllocateRaw(MiB(64)));
   std::vector<int> order;
   std::vector<Thread> threads;
-  // The first wants much, the others little: they do not overtake it, though they would fit first.
+  // The first wants much and the others little: they do not overtake it although they would fit.
   for (int i = 0; i < 4; ++i) {
     threads.push_back(Must(runtime_->StartThread("waiter", [&, i] {
       const Allocation memory = Must(pool.Allocate(i == 0 ? MiB(50) : MiB(4)));
@@ -301,7 +301,7 @@ TEST_F(WaitingPoolTest, WhoAsksWhatStreamsHaveDoneKeepsItsPlaceInTheQuota) {
     second = Must(direct.Allocate(MiB(40)));
     served.push_back(2);
   }));
-  runtime_->SleepFor(absl::Milliseconds(10));  // in which the first asked ten times
+  runtime_->SleepFor(absl::Milliseconds(10));  // long enough for the first to ask ten times
   EXPECT_OK(held.Free());
   runtime_->SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(served, std::vector<int>{1});
@@ -326,8 +326,8 @@ TEST_F(WaitingPoolTest, MemoryThatAnotherStreamStillUsesIsWaitedForToo) {
   }));
   runtime_->SleepFor(absl::Milliseconds(5));
   const absl::Duration freed = runtime_->Now();
-  EXPECT_OK(
-      pool.Free(held));  // at once: 15 ms of work still use it, and nobody frees anything later
+  EXPECT_OK(pool.Free(
+      held));  // returns at once: 15 ms of work still use the memory, and nothing is freed later
   waiter.Join();
   EXPECT_NEAR(absl::ToDoubleMilliseconds(got - freed), 15, 1.5);
   EXPECT_OK(pool.Free(kept));
@@ -347,10 +347,11 @@ TEST_F(WaitingPoolTest, WhoIsServedByTheQuotaLetsThoseBehindGetOn) {
   Thread second =
       Must(runtime_->StartThread("second", [&] { EXPECT_OK(pool.AllocateRaw(MiB(5)).status()); }));
   runtime_->SleepFor(absl::Milliseconds(1));
-  EXPECT_OK(pool.Free(part));  // too little for the first, enough for the second, which is behind
+  EXPECT_OK(
+      pool.Free(part));  // too little for the first, and enough for the second, which is behind it
   runtime_->SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(Must(pool.stats()).waiting, 2u);
-  EXPECT_OK(other.Free());  // exactly what the first wants
+  EXPECT_OK(other.Free());  // exactly as much as the first wants
   first.Join();
   second.Join();
   EXPECT_EQ(Must(pool.stats()).waiting, 0u);
@@ -428,7 +429,7 @@ TEST_F(MemoryPoolTest, GrowingWithinACaptureBreaksNothing) {
   EXPECT_OK(Must(pool.Allocate(MiB(30))).Free());
   ASSERT_OK(stream.BeginCapture());
   ASSERT_OK(Spin(stream, absl::Microseconds(10)));
-  const Allocation memory = Must(pool.Allocate(MiB(40)));  // in exchange for the idle segment
+  const Allocation memory = Must(pool.Allocate(MiB(40)));  // replaces the idle segment
   const absl::StatusOr<Graph> graph = stream.EndCapture();
   EXPECT_OK(graph.status());
   EXPECT_EQ(Charged(device), MiB(40));
@@ -500,7 +501,7 @@ TEST_F(MemoryPoolTest, ReclaimFreesWithinThePool) {
                         }});
   for (int i = 0; i < 6; ++i) cache.push_back(Must(pool.Allocate(MiB(10))));
   EXPECT_OK(pool.Allocate(MiB(10)).status());
-  EXPECT_EQ(cache.size(), 5u);  // 4 MiB were left, and what one gave was enough
+  EXPECT_EQ(cache.size(), 5u);  // 4 MiB were left, and one cache's memory was enough
 }
 
 // ---- Its end ----
@@ -515,7 +516,7 @@ TEST_F(MemoryPoolTest, MemoryOutlivesTheAllocatorAndTheVirtualDevice) {
     two = Must(pool.AllocateRaw(MiB(30)));
     EXPECT_OK(Must(pool.Allocate(Bytes(4096))).Free());
   }
-  // What was idle went with the allocator.
+  // The idle memory ended with the allocator.
   EXPECT_EQ(UsedOnDevice() - before, MiB(50).count());
   EXPECT_OK(gpu_->Free(two));
   EXPECT_EQ(UsedOnDevice() - before, MiB(20).count());
@@ -523,7 +524,7 @@ TEST_F(MemoryPoolTest, MemoryOutlivesTheAllocatorAndTheVirtualDevice) {
   EXPECT_OK(gpu_->Free(one));
   EXPECT_EQ(UsedOnDevice(), before);
   EXPECT_FALSE(gpu_->Free(one).ok());
-  // All of the device can be promised again.
+  // The whole device can be promised again.
   MakeDevice("a", "memory=7GiB");
 }
 
@@ -563,7 +564,7 @@ TEST_F(MemoryPoolTest, AnAllocatorWithoutAPoolSaysSo) {
   const Allocator direct = Must(Allocator::Create(device));
   EXPECT_EQ(direct.Trim().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(direct.stats().status().code(), absl::StatusCode::kFailedPrecondition);
-  // In a stream's order it still can, since an allocation of the driver's follows every stream.
+  // A free in the order of a stream is still possible, since an allocation of the driver's follows every stream.
   const Stream stream = Must(Stream::Create(device));
   Allocation memory = Must(direct.Allocate(MiB(1), stream));
   EXPECT_OK(direct.Free(memory.release(), stream));
@@ -597,7 +598,7 @@ TEST_F(MemoryPoolThreadsTest, ThreadsShareAPool) {
           continue;
         }
         live.push_back(*std::move(memory));
-        // It waits holding at most 12 MiB, so that nobody waits for ever.
+        // It waits with at most 12 MiB held, so that no wait lasts for ever.
         if (live.size() == 3 || random % 5 == 0) live.clear();
       }
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory in the order of streams that gpushare did not make, and what else holds for one allocation alone.
+// Memory in the order of streams that gpushare did not create, and options for a single allocation.
 #include <malloc.h>
 
 #include <vector>
@@ -38,7 +38,7 @@ class NativeStreamTest : public StreamTest, public ::testing::WithParamInterface
     EXPECT_EQ(create_(&native, 1), 0);  // non-blocking
     return native;
   }
-  // Past gpushare, as who made the stream would.
+  // Launches without gpushare, like the creator of the stream would.
   void SpinOn(CUstream_st* native, absl::Duration cost) {
     uint64_t ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(cost));
     void* params[] = {&ns, nullptr};
@@ -52,7 +52,7 @@ class NativeStreamTest : public StreamTest, public ::testing::WithParamInterface
   std::optional<VirtualDevice> device_;
 };
 
-// Of the strategies that keep a pool, and of the one whose blocks are gpushare's.
+// The strategies that keep a pool, and the one that manages its blocks itself.
 class PoolsTest : public NativeStreamTest {};
 class BlocksTest : public NativeStreamTest {};
 
@@ -63,7 +63,7 @@ TEST_P(NativeStreamTest, AllocatesAndFreesInTheOrderOfAStreamItDoesNotKnow) {
     const Allocation memory = Must(allocator.Allocate(MiB(40), {.native = native}));
     SpinOn(native, absl::Milliseconds(1));
   }
-  // The stream's own work may have it again, whether the kernel is over or not.
+  // The stream's own work may reuse it, whether or not the kernel has ended.
   const DevicePtr again = Must(allocator.AllocateRaw(MiB(40), {.native = native}));
   EXPECT_OK(allocator.FreeNative(again, native));
   EXPECT_EQ(destroy_(native), 0);
@@ -82,11 +82,11 @@ TEST_P(BlocksTest, OthersGetItWhenTheStreamHasComeThatFar) {
   const Allocation rest = Must(allocator.Allocate(MiB(44)));
   SpinOn(native, absl::Milliseconds(1));
   EXPECT_OK(allocator.FreeNative(one, native));
-  // The segment that it was cut from is the quota's last: idle as it is, it would go back to the driver, which waits
-  // for the kernel. A neighbour keeps it here.
+  // Its segment uses up the quota. If the segment were idle it would go back to the driver, which waits for the
+  // kernel; a neighbour prevents that.
   const DevicePtr piece = Must(allocator.AllocateRaw(MiB(2), {.native = native}));
   EXPECT_TRUE(absl::IsResourceExhausted(allocator.Allocate(MiB(10), other).status()));
-  // Whoever made the stream may end it meanwhile, and its handle may come again.
+  // The stream may be destroyed meanwhile, and its handle may be reused.
   EXPECT_EQ(destroy_(native), 0);
   CUstream_st* const next = MakeNative();
   EXPECT_TRUE(absl::IsResourceExhausted(allocator.AllocateRaw(MiB(10), {.native = next}).status()));
@@ -104,25 +104,25 @@ TEST_P(BlocksTest, WithoutAStreamTheCallerHasSeenToItsEnd) {
   SpinOn(native, absl::Seconds(1));
   EXPECT_EQ(destroy_(native), 0);
   EXPECT_OK(allocator.Free(one));
-  // Nobody is asked about the stream, which is gone.
+  // The stream is gone and cannot be queried.
   EXPECT_EQ(Must(allocator.AllocateRaw(MiB(60))), one);
   EXPECT_OK(allocator.Free(keeps));
 }
 
-// Nobody tells of their ends: whatever is kept of each for ever grows with their number.
+// The ends of such streams are not reported, so anything that is kept for each stream would accumulate.
 TEST_P(BlocksTest, StreamsThatComeAndGoLeaveNothingBehind) {
   const Allocator allocator = Make();
   const auto one_stream = [&](int i) {
     CUstream_st* const native = MakeNative();
     const DevicePtr first = Must(allocator.AllocateRaw(Bytes(512), {.native = native}));
     switch (i % 3) {
-      case 0:  // as deallocate_sync() does
+      case 0:  // like deallocate_sync()
         EXPECT_OK(allocator.Free(first));
         break;
       case 1:
         EXPECT_OK(allocator.FreeNative(first, native));
         break;
-      default:  // of what was freed on it nothing is left
+      default:  // nothing is left of what was freed on it
         EXPECT_OK(allocator.FreeNative(first, native));
         EXPECT_OK(allocator.Free(Must(allocator.AllocateRaw(Bytes(512), {.native = native}))));
     }
@@ -171,7 +171,7 @@ TEST_P(BlocksTest, WhatIsFreedInACaptureIsKeptUntilALaterFree) {
   ASSERT_EQ(begin(native, 1), 0);
   EXPECT_OK(allocator.FreeNative(one, native));
   void* graph = nullptr;
-  ASSERT_EQ(end(native, &graph), 0);  // the capture is whole
+  ASSERT_EQ(end(native, &graph), 0);  // the capture is complete
   runtime_->SleepFor(absl::Milliseconds(1));
   EXPECT_OK(allocator.FreeNative(two, native));
   EXPECT_OK(allocator.Free(rest));
@@ -252,11 +252,11 @@ TEST_P(PoolsTest, HitsAndFragmentationAreCounted) {
   const PoolStats full = Must(allocator.stats());
   EXPECT_EQ(full.served, 8u);
   EXPECT_EQ(full.hits, 7u);
-  if (strategy() == AllocationStrategy::kPool) return;  // which does not tell more
+  if (strategy() == AllocationStrategy::kPool) return;  // it does not report more
   EXPECT_EQ(full.idle(), Bytes(0));
   EXPECT_EQ(full.fragmentation(), 0);
   for (size_t i = 0; i < live.size(); i += 2) live[i] = Allocation();
-  // They are set apart: the next that does not fit has them merged, which changes nothing here.
+  // The blocks are set apart. The next request that does not fit merges them, which changes nothing here.
   const Allocation more = Must(allocator.Allocate(KiB(512)));
   const PoolStats holes = Must(allocator.stats());
   EXPECT_EQ(holes.served, 9u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets, and copies within the device: held and charged as kernels are, against the simulator's own books.
+// Sets, and copies within the device: held and charged like kernels, compared with the simulator's own books.
 #include <functional>
 #include <string>
 #include <utility>
@@ -35,7 +35,7 @@ class OnDeviceTest : public StreamTest {
     return worker.stream.CopyOnDeviceAsync(worker.memory.pointer() + kSize, worker.memory.pointer(),
                                            kSize);
   }
-  // By copies; the simulator does not count what sets write.
+  // Bytes moved by copies; the simulator does not count the bytes that sets write.
   double MovedBytes(uint32_t account) const {
     gpushare_sim_truth truth = {};
     EXPECT_EQ(truth_(0, account, &truth), 0);
@@ -46,7 +46,7 @@ class OnDeviceTest : public StreamTest {
     EXPECT_EQ(truth_(0, account, &truth), 0);
     return truth.used_ns;
   }
-  // Each body again and again on a thread of its own, for so long.
+  // Runs each body repeatedly on its own thread for `how_long`.
   void Together(absl::Duration how_long, const std::vector<std::function<absl::Status()>>& bodies) {
     const absl::Duration end = runtime_->Now() + how_long;
     std::vector<Thread> threads;
@@ -65,7 +65,7 @@ TEST_F(OnDeviceTest, ACapHoldsThem) {
     const absl::Duration began = runtime_->Now();
     for (int i = 0; i < 500; ++i) ASSERT_OK(copies ? Copy(worker) : Set(worker));
     ASSERT_OK(worker.stream.Synchronize());
-    // 50 ms of the device at a fifth of it, but for the 5 ms that a cap saves up.
+    // 50 ms of the device at a fifth of it, minus the 5 ms that a cap saves up.
     EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - began), 225, 5) << copies;
     runtime_->SleepFor(absl::Milliseconds(5));
     const VirtualDeviceStats stats = Must(worker.device.stats());
@@ -82,10 +82,10 @@ TEST_F(OnDeviceTest, WeightsDivideThem) {
   Together(absl::Milliseconds(400), {[&] { return Copy(a); }, [&] { return Copy(b); }});
   const double moved_a = MovedBytes(1), moved_b = MovedBytes(2);
   EXPECT_NEAR(moved_a / (moved_a + moved_b), 0.75, 0.03);
-  EXPECT_GT(moved_a + moved_b, 0.9 * 40e9);  // what 100 GB/s come to
+  EXPECT_GT(moved_a + moved_b, 0.9 * 40e9);  // 40 GB is what 100 GB/s allow
 }
 
-// The simulated GPU moves bytes beside its kernels; what the kernels took is still measured right.
+// The simulated GPU moves bytes beside its kernels; the time of the kernels is measured correctly all the same.
 TEST_F(OnDeviceTest, KernelsBesideThemAreMeasuredRight) {
   const Worker kernels = MakeWorker("kernels", "weight=1", 1),
                copies = MakeWorker("copies", "weight=1", 2);
@@ -95,7 +95,7 @@ TEST_F(OnDeviceTest, KernelsBesideThemAreMeasuredRight) {
   runtime_->SleepFor(absl::Milliseconds(5));
   const double measured = absl::ToDoubleNanoseconds(Must(kernels.device.stats()).compute.measured);
   EXPECT_NEAR(measured / UsedNs(1), 1, 0.05);
-  EXPECT_GT(MovedBytes(2), 0.25 * 40e9);  // and nobody starves
+  EXPECT_GT(MovedBytes(2), 0.25 * 40e9);  // and neither starves
   EXPECT_GT(UsedNs(1), 0.1e9);
 }
 

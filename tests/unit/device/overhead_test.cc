@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the process itself takes of a GPU, in nobody's quota.
+// The memory that the process itself takes on a GPU, outside all quotas.
 #include "tests/unit/device/device_test.h"
 
 namespace gpushare {
@@ -15,12 +15,12 @@ class OverheadTest : public StreamTest {
 
 TEST_F(OverheadTest, IsWhatTheDriverCountsBeyondWhatIsCharged) {
   MemoryOverhead now = Now();
-  EXPECT_EQ(now.overhead, MiB(305));  // the primary context, and a module in it
+  EXPECT_EQ(now.overhead, MiB(305));  // the primary context with a module
   EXPECT_EQ(now.by_driver, MiB(305));
   EXPECT_EQ(now.charged, Bytes(0));
   EXPECT_EQ(now.reserve, GiB(1));
 
-  // What is charged is no overhead, of whichever strategy, with a quota or without.
+  // Charged memory is not overhead, with any strategy, with or without a quota.
   const VirtualDevice quota = MakeDevice("quota", "memory=1GiB"), none = MakeDevice("none", "");
   const Allocator direct = Must(Allocator::Create(quota)), all = Must(Allocator::Create(none)),
                   pool = Must(
@@ -37,7 +37,7 @@ TEST_F(OverheadTest, IsWhatTheDriverCountsBeyondWhatIsCharged) {
   EXPECT_OK(pool.Free(held[2]));
   EXPECT_OK(driver.Free(held[3]));
 
-  // A context of a tenant's own is overhead too, and goes with it.
+  // A tenant's own context is overhead too, and ends with it.
   {
     const VirtualDevice own = MakeDevice("own", "memory=1GiB,isolation=context");
     EXPECT_EQ(Now().overhead, MiB(605));
@@ -53,7 +53,7 @@ TEST_F(OverheadTest, OfAnotherGpuItIsItsOwn) {
   EXPECT_EQ(Now().overhead, MiB(305));
 }
 
-// As in a PID namespace of its own: NVML knows processes, and none has this one's number.
+// As in a separate PID namespace: NVML lists processes, but not the pid of this one.
 TEST_F(OverheadTest, WhereNvmlDoesNotKnowTheProcessItSaysSo) {
   ASSERT_EQ(setenv("GPUSHARE_NVML", NVML_OF_535, 1), 0);
   const absl::StatusOr<MemoryOverhead> none = gpu_->Overhead();

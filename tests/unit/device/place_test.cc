@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Three GPUs of 7 GiB to promise.
+// Three GPUs, each with 7 GiB that can be promised.
 class PlaceTest : public DeviceTest {
  protected:
   std::string config() const override {
@@ -32,7 +32,7 @@ class PlaceTest : public DeviceTest {
   std::vector<Gpu> gpus_;
 };
 
-// Where its parent is, by what that one has left.
+// A child goes to the GPU of its parent's virtual device, by how much is left there.
 TEST_F(PlaceTest, AChildGoesToItsParents) {
   const Tenant team = MakeTenant("team"),
                user = Must(Tenant::Create(*runtime_, {.name = "user", .parent = &team}));
@@ -40,7 +40,7 @@ TEST_F(PlaceTest, AChildGoesToItsParents) {
   EXPECT_EQ(nowhere.code(), absl::StatusCode::kFailedPrecondition) << nowhere;
   EXPECT_THAT(std::string(nowhere.message()),
               HasSubstr("GPU 2: its parent 'team' has no virtual device there"));
-  // Nothing else is left of GPU 1, and more of GPU 2 than of GPU 1 to the family.
+  // GPU 1 has nothing else left, and GPU 2 has more left for the family than GPU 1.
   const VirtualDevice on_1 =
                           Must(VirtualDevice::Create(gpus_[1], team, "memory=7GiB,compute=100%")),
                       on_2 = Must(VirtualDevice::Create(gpus_[2], team, "memory=2GiB,compute=50%"));
@@ -107,7 +107,7 @@ TEST_F(PlaceTest, ARefusalSaysWhyOfEachAndWhatWouldFit) {
   const absl::Status guarantee = PlaceOne("d", "compute=85%").status();
   EXPECT_EQ(ErrorDetail::Of(guarantee)->limit, "guarantee");
   EXPECT_EQ(ErrorDetail::Of(guarantee)->left, 800'000u);
-  // Each GPU has enough of one: beside such a guarantee 1 GiB would go.
+  // Each GPU has enough of either memory or time; beside this guarantee 1 GiB would fit.
   const absl::Status both = PlaceOne("d", "memory=5GiB,compute=50%").status();
   EXPECT_EQ(both.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorDetail::Of(both)->limit, "memory");

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// A GPU of `total` GiB with `left` GiB and a part of its time left.
+// A GPU of `total` GiB of which `left` GiB are left, and a part of its time.
 Room Gpu(uint64_t total, uint64_t left, double guarantee_left = 1, uint64_t devices = 1) {
   return {total * kGiB, left * kGiB, guarantee_left, devices};
 }
@@ -32,7 +32,7 @@ TEST(PlacementTest, BestFitLeavesLeastOver) {
 }
 
 TEST(PlacementTest, BestFitCountsOnlyWhatIsAskedFor) {
-  // The second has less time left, which nobody asked for.
+  // The second has less time left, which does not matter for this request.
   const auto all = All({Gpu(80, 20, 1.0), Gpu(80, 30, 0.1)}, 10);
   EXPECT_THAT(OrderOfTrial(Placement::kBestFit, all), ElementsAre(0, 1));
   const auto both = All({Gpu(80, 20, 1.0), Gpu(80, 30, 0.1)}, 10, 0.1);
@@ -40,7 +40,7 @@ TEST(PlacementTest, BestFitCountsOnlyWhatIsAskedFor) {
 }
 
 TEST(PlacementTest, BinpackTakesTheFullestAndSpreadTheEmptiest) {
-  // By parts: the small one is half full, the large one a quarter, by its time.
+  // By fractions: the small one is half full, and the large one a quarter, by its time.
   const auto all = All({Gpu(80, 70, 0.75), Gpu(16, 8), Gpu(80, 80, 1, 0)}, 4);
   EXPECT_THAT(OrderOfTrial(Placement::kBinpack, all), ElementsAre(1, 0, 2));
   EXPECT_THAT(OrderOfTrial(Placement::kSpread, all), ElementsAre(2, 0, 1));

@@ -29,7 +29,7 @@ TEST(Runtime, ABrokenSimulationIsRefused) {
   EXPECT_THAT(std::string(runtime.status().message()), HasSubstr("flux"));
 }
 
-// Sets a variable for the length of a test.
+// Sets a variable for the duration of a test.
 class ScopedEnv {
  public:
   ScopedEnv(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
@@ -122,7 +122,7 @@ TEST_F(RuntimeTest, SchedulerOptionsCountAtTheFirstOpening) {
   const Gpu second = Must(Gpu::Open(*runtime_, "1", options));
   EXPECT_EQ(Must(second.scheduler()).min_commands, 8);
   EXPECT_EQ(Must(second.scheduler()).window, absl::Microseconds(300));
-  // What is not given keeps the default.
+  // Options that are not given keep their defaults.
   EXPECT_EQ(Must(second.scheduler()).grant, Must(gpu_->scheduler()).grant);
   EXPECT_OK(Gpu::Open(*runtime_, "1").status());
   EXPECT_OK(Gpu::Open(*runtime_, "1", options).status());
@@ -134,7 +134,7 @@ TEST_F(RuntimeTest, SchedulerOptionsCountAtTheFirstOpening) {
               HasSubstr("'idle_budget': 0.9 given, 0 to 0.5"));
 }
 
-// As scheduler.h, gpushare.h and docs/tuning.md have them.
+// As scheduler.h, gpushare.h and docs/tuning.md state them.
 TEST_F(RuntimeTest, SchedulerOptionsThatAreNotGiven) {
   const SchedulerOptions defaults = Must(gpu_->scheduler());
   EXPECT_EQ(defaults, (SchedulerOptions{.window = absl::Microseconds(240),
@@ -154,11 +154,11 @@ TEST_F(RuntimeTest, SchedulerOptionsCanBeExactlyZero) {
   EXPECT_EQ(Must(second.scheduler()).idle_budget, 0);
   EXPECT_EQ(Must(second.scheduler()).low_band_floor, 0);
   EXPECT_NE(Must(gpu_->scheduler()).idle_budget, 0);
-  // What is in force opens it again.
+  // Opening it again with the options in force succeeds.
   EXPECT_OK(Gpu::Open(*runtime_, "1", Must(second.scheduler())).status());
   EXPECT_EQ(Gpu::Open(*runtime_, "1", SchedulerOptions()).status().code(),
             absl::StatusCode::kInvalidArgument);
-  // A zero that is out of range is not taken for "not given".
+  // A zero that is out of range does not count as "not given".
   const auto refused = Gpu::Open(*runtime_, "1", {.anticipation = absl::ZeroDuration()});
   EXPECT_THAT(std::string(refused.status().message()),
               HasSubstr("'anticipation': 0ns given, 1us to 10ms allowed"));

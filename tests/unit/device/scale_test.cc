@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many virtual devices on one GPU: the books stay right. What they cost is in bench/scale.
+// Many virtual devices on one GPU: the books stay exact. bench/scale measures their cost.
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 class ScaleTest : public DeviceTest {};
 
-// 7 GiB can be promised: 7168 quotas of 1 MiB, and not one more, however often they come and go.
+// 7 GiB can be promised: 7168 quotas of 1 MiB and not one more, however often they come and go.
 TEST_F(ScaleTest, ThePromisesOfThousandsAddUpToTheByte) {
   for (int round = 0; round < 2; ++round) {
     std::vector<VirtualDevice> devices;
@@ -25,7 +25,7 @@ TEST_F(ScaleTest, ThePromisesOfThousandsAddUpToTheByte) {
     const Tenant late = MakeTenant("late");
     const absl::Status refused = VirtualDevice::Create(*gpu_, late, "memory=1MiB").status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-    // One out of the middle makes room for one.
+    // Removing one from the middle makes room for another.
     devices.erase(devices.begin() + 3000);
     EXPECT_OK(VirtualDevice::Create(*gpu_, late, "memory=1MiB").status());
   }
@@ -43,8 +43,8 @@ TEST_F(ScaleTest, GuaranteesThatComeAndGoDoNotDrift) {
   EXPECT_FALSE(books.Check("late", 0, {.guarantee = 0.001}, 0).ok());
 }
 
-// What a tenant holds above a quota that was made smaller is given out to nobody else; a tenant without a
-// quota has what is left.
+// Memory that a tenant holds above a reduced quota is given to nobody else. A tenant without a quota has what is
+// left.
 TEST_F(ScaleTest, MemoryAboveAShrunkQuotaStaysCountedUntilItIsFreed) {
   const VirtualDevice shrunk = MakeDevice("shrunk", "memory=4GiB");
   const Allocator memory = Must(Allocator::Create(shrunk));

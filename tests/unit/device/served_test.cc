@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for memory has it when it is free: of every strategy, from every strategy, its own tenant's or lent to another.
+// A waiter for memory is served when memory is free: with every strategy and from every strategy, by its own tenant
+// or by a loan's return.
 #include <map>
 #include <optional>
 #include <string>
@@ -17,17 +18,17 @@ using Case = std::tuple<int, int, bool, Frees>;
 
 class ServedTest : public StreamTest, public ::testing::WithParamInterface<Case> {
  protected:
-  // What the machine takes to wake a thread is its own.
+  // The machine's time to wake a thread is excluded.
   std::string config() const override { return StreamTest::config() + ",wake_sleep=0,wake_spin=0"; }
 };
 
-// The calls of the driver that free and allocate, and nothing else.
+// Only the driver's calls to free and allocate take time.
 TEST_P(ServedTest, WhenMemoryIsFree) {
   const auto& [waits_in, freed_from, lent, frees] = GetParam();
   const VirtualDevice owner = MakeDevice("owner", "memory=1GiB");
   const VirtualDevice borrower = MakeDevice("borrower", "memory=256MiB,memory_cap=7GiB");
   const VirtualDevice& freer = lent ? borrower : owner;
-  std::vector<Allocation> rest;  // what nobody is promised
+  std::vector<Allocation> rest;  // the unpromised memory
   const Allocator direct = Must(Allocator::Create(freer));
   const Allocator waits =
       Must(Allocator::Create(owner, {.strategy = static_cast<AllocationStrategy>(waits_in)}));
@@ -60,7 +61,7 @@ TEST_P(ServedTest, WhenMemoryIsFree) {
   if (frees != Frees::kInItsStreamBefore) {
     EXPECT_OK(held.Free());
   }
-  // What is there at once goes from thread to thread, with none of the driver's in between.
+  // Memory that is free at once passes from thread to thread, without a thread of the driver.
   if (at_once) {
     EXPECT_EQ(Calls("cuLaunchHostFunc"), told);
   } else {
@@ -86,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, ServedTest,
                                           testing::Bool(),
                                           testing::Values(Frees::kAtOnce, Frees::kOnIdleStream)),
                          CaseOf);
-// What is allocated directly is freed when the device has come so far.
+// A direct allocation is freed when the device has reached the free.
 INSTANTIATE_TEST_SUITE_P(
     InItsStream, ServedTest,
     testing::Combine(testing::Range(0, 3), testing::Range(1, 3), testing::Bool(),
@@ -98,7 +99,8 @@ class ServedInAPieceTest : public StreamTest {
   std::string config() const override { return StreamTest::config() + ",wake_sleep=0,wake_spin=0"; }
 };
 
-// A piece of the pool goes back to the driver whole, or not at all: what is free within one is for those who wait here.
+// A piece of the pool goes back to the driver as a whole or not at all: memory that is free within one is for the
+// waiters here.
 TEST_F(ServedInAPieceTest, WithinOneThatDoesNotGoBack) {
   const VirtualDevice owner = MakeDevice("owner", "memory=64MiB");
   const Allocator pool = Must(Allocator::Create(owner, {.strategy = AllocationStrategy::kPool}));
@@ -110,7 +112,7 @@ TEST_F(ServedInAPieceTest, WithinOneThatDoesNotGoBack) {
     EXPECT_OK(pool.Allocate(MiB(8), {.stream = &other, .timeout = absl::Seconds(1)}).status());
     served = runtime_->Now();
   }));
-  runtime_->SleepFor(absl::Microseconds(2'300));  // not when it looks by itself
+  runtime_->SleepFor(absl::Microseconds(2'300));  // not at the time when it polls
   const absl::Duration freed = runtime_->Now();
   EXPECT_OK(held[2].Free());
   waiter.Join();
@@ -124,7 +126,7 @@ class FreedBehindTest : public ServedInAPieceTest {
   static AllocatorOptions Suballocating() {
     return {.strategy = AllocationStrategy::kSuballocating};
   }
-  // What the thread that is to be served asks, until it has an answer.
+  // Starts a thread that waits for the memory and records its answer.
   Thread Wait(const Allocator& allocator, const Stream* stream, absl::Duration timeout) {
     return Must(runtime_->StartThread("waiter", [=, this, &allocator] {
       answer_ = allocator.Allocate(MiB(64), {.stream = stream, .timeout = timeout}).status();
@@ -137,8 +139,8 @@ class FreedBehindTest : public ServedInAPieceTest {
   std::optional<Stream> kept_;
 };
 
-// Who frees goes on; who waits is woken by the stream's function and has the block that was freed: one thread of the
-// driver's, one wake-up, and no call of the driver by either.
+// The freeing thread goes on. The stream's host function wakes the waiter, which has the freed block: this takes one
+// thread of the driver and one wake-up, and neither thread calls the driver.
 TEST_F(FreedBehindTest, IsHandedOverWithoutACallOfTheDriver) {
   const VirtualDevice owner = MakeDevice("owner", "memory=64MiB");
   const Allocator pool = Must(Allocator::Create(owner, Suballocating()));
@@ -162,13 +164,13 @@ TEST_F(FreedBehindTest, IsHandedOverWithoutACallOfTheDriver) {
   EXPECT_EQ(Calls("cuMemAlloc") - allocations, 0u);
 }
 
-// How the stream was made on which it was freed, and what became of it; and who waits, one after the other.
+// How the stream of the free was created and what became of it; and the strategies of the waiters, in order.
 enum class On { kOwn, kGone, kForeign };
 class DeadlineTest
     : public FreedBehindTest,
       public ::testing::WithParamInterface<std::tuple<On, std::vector<AllocationStrategy>>> {};
 
-// Giving the memory back to the driver would wait for the kernel, and the deadline is before its end.
+// Giving the memory back to the driver would wait for the kernel, and the deadline is before the kernel's end.
 TEST_P(DeadlineTest, IsNotWaitedForBeyond) {
   const auto& [on, strategies] = GetParam();
   const VirtualDevice owner = MakeDevice("owner", "memory=64MiB");
@@ -200,7 +202,7 @@ TEST_P(DeadlineTest, IsNotWaitedForBeyond) {
     EXPECT_EQ(answer_.code(), absl::StatusCode::kDeadlineExceeded) << answer_;
     EXPECT_LE(answered_ - began, absl::Microseconds(7'100));
   }
-  // Behind its end they have it.
+  // After the kernel's end they get the memory.
   for (const AllocationStrategy strategy : strategies) {
     Thread waiter = Wait(allocators.at(strategy), nullptr, absl::Seconds(1));
     waiter.Join();
@@ -221,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
             std::vector{AllocationStrategy::kSuballocating, AllocationStrategy::kDirect},
             std::vector{AllocationStrategy::kPool, AllocationStrategy::kSuballocating})));
 
-// However long ago others began to wait.
+// However long others have waited already.
 TEST_F(FreedBehindTest, IsNotWaitedForByWhoFreesAgain) {
   const VirtualDevice owner = MakeDevice("owner", "memory=66MiB");
   const Allocator pool = Must(Allocator::Create(owner, Suballocating())),
@@ -246,7 +248,7 @@ TEST_F(FreedBehindTest, IsNotWaitedForByWhoFreesAgain) {
   }
 }
 
-// Neither where the quota has room and the device has none.
+// Likewise when the quota has room and the device has none.
 TEST_F(FreedBehindTest, IsNotWaitedForBeyondTheDeadlineOnAFullDevice) {
   const VirtualDevice owner = MakeDevice("owner", "memory=1GiB");
   const Allocator pool = Must(Allocator::Create(owner, Suballocating()));
@@ -270,7 +272,7 @@ TEST_F(FreedBehindTest, IsNotWaitedForBeyondTheDeadlineOnAFullDevice) {
   for (const uint64_t pointer : outside) EXPECT_EQ(free(pointer), 0);
 }
 
-// What was freed behind a fault is free: nothing runs there any more, and no function either.
+// Memory that was freed behind a fault is free: nothing runs there any more, not even host functions.
 TEST_F(FreedBehindTest, IsServedBehindAFault) {
   const VirtualDevice owner = MakeDevice("owner", "memory=6GiB");
   const VirtualDevice borrower =
@@ -299,7 +301,7 @@ TEST_F(FreedBehindTest, IsServedBehindAFault) {
   ASSERT_OK(Inject("clear"));
 }
 
-// A stream that frees on and on is never known to have come to all of it; who waits has it all the same.
+// A stream that keeps freeing never reaches its last free; a waiter is served all the same.
 TEST_F(FreedBehindTest, IsHadFromAStreamThatFreesOnAndOn) {
   const VirtualDevice owner = MakeDevice("owner", "memory=66MiB");
   const Allocator pool = Must(Allocator::Create(owner, Suballocating())),
@@ -309,7 +311,7 @@ TEST_F(FreedBehindTest, IsHadFromAStreamThatFreesOnAndOn) {
   ASSERT_OK(Spin(stream, absl::Milliseconds(5)));
   EXPECT_OK(held.Free());
   Thread waiter = Wait(direct, nullptr, absl::Seconds(10));
-  // Each free is behind a kernel that has not ended when the next one comes.
+  // Each free is behind a kernel that is still running when the next free comes.
   const absl::Duration began = runtime_->Now();
   while (answered_ == absl::ZeroDuration() && runtime_->Now() - began < absl::Seconds(1)) {
     Allocation small = Must(pool.Allocate(MiB(1), stream));

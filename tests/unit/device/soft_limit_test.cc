@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory beyond the quota (`memory_cap`), on every strategy: what may be borrowed, how it comes back to who it is
-// promised to, and who is asked for it.
+// Memory beyond the quota (`memory_cap`), with every strategy: how much may be borrowed, how it returns to its owner,
+// and which tenants are asked for it.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr Bytes kPiece = MiB(512);
 
-// 7 GiB to promise, of which 1 GiB is promised to nobody.
+// 7 GiB can be promised, and 1 GiB of them is promised to nobody.
 class SoftLimitTest : public DeviceTest, public ::testing::WithParamInterface<int> {
  protected:
   struct Tenancy {
@@ -27,7 +27,7 @@ class SoftLimitTest : public DeviceTest, public ::testing::WithParamInterface<in
     int asked = 0;
 
     VirtualDeviceStats stats() const { return Must(device.stats()); }
-    // Whole pieces, as many as there are; then what it was refused with.
+    // Allocates as many whole pieces as it can. Returns the refusal.
     absl::Status Fill() {
       for (;;) {
         absl::StatusOr<Allocation> piece = allocator.Allocate(kPiece);
@@ -45,7 +45,7 @@ class SoftLimitTest : public DeviceTest, public ::testing::WithParamInterface<in
         return true;
       }));
     }
-    // The callback has its address.
+    // Unregisters the callback, which has this object's address.
     ~Tenancy() { static_cast<void>(device.OnReclaim(nullptr)); }
   };
 
@@ -71,7 +71,7 @@ TEST_P(SoftLimitTest, WhatOthersLeaveUnusedMayBeBorrowed) {
   EXPECT_EQ(borrower->held.size(), 10u);
   EXPECT_EQ(borrower->stats().memory.borrowed, GiB(3));
   EXPECT_EQ(borrower->stats().memory.limit, GiB(5));
-  EXPECT_EQ(owner->stats().memory.lent, GiB(2));  // one was promised to nobody
+  EXPECT_EQ(owner->stats().memory.lent, GiB(2));  // one of them was promised to nobody
   EXPECT_EQ(owner->stats().memory.used, Bytes(0));
   EXPECT_EQ(Must(owner->device.memory()).free, GiB(4));
   EXPECT_OK(owner->allocator.Allocate(GiB(2)).status());
@@ -93,7 +93,7 @@ TEST_P(SoftLimitTest, AnOwnerGetsItsBytesAndTheLeastImportantIsAskedFirst) {
   EXPECT_FALSE(low->Fill().ok());
   high->GivesBack(&order, "high");
   low->GivesBack(&order, "low");
-  // One GiB was promised to nobody, and one of the owner's is unused still.
+  // One GiB was promised to nobody, and one of the owner's is still unused.
   const Allocation first = Must(owner->allocator.Allocate(MiB(1536)));
   EXPECT_THAT(order, ElementsAre("low"));
   const Allocation rest = Must(owner->allocator.Allocate(MiB(2560)));
@@ -102,7 +102,7 @@ TEST_P(SoftLimitTest, AnOwnerGetsItsBytesAndTheLeastImportantIsAskedFirst) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end(), std::greater<>()));
   EXPECT_EQ(owner->stats().memory.used, GiB(4));
   EXPECT_EQ(owner->stats().memory.lent, Bytes(0));
-  // They keep what is guaranteed to them.
+  // The borrowers keep their guarantees.
   EXPECT_GE(low->held.size(), 2u);
   EXPECT_GE(high->held.size(), 2u);
 }
@@ -129,7 +129,7 @@ TEST_P(SoftLimitTest, IdleMemoryOfPoolsGoesBeforeAnybodyIsAsked) {
   borrower->GivesBack();
   const Allocation memory = Must(owner->allocator.Allocate(GiB(4)));
   EXPECT_EQ(borrower->asked, 0);
-  EXPECT_LE(borrower->stats().memory.borrowed, GiB(2));  // what nobody is promised
+  EXPECT_LE(borrower->stats().memory.borrowed, GiB(2));  // the unpromised memory
 }
 
 TEST_P(SoftLimitTest, WithoutAnAnswerAnOwnerIsRefusedOrWaits) {
@@ -143,7 +143,7 @@ TEST_P(SoftLimitTest, WithoutAnAnswerAnOwnerIsRefusedOrWaits) {
   const absl::Status late =
       owner->allocator.Allocate(GiB(1), {.timeout = absl::Milliseconds(20)}).status();
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
-  // What is lent and did not come back was not to be had.
+  // Lent memory that did not come back was not available.
   for (const absl::Status& each : {refused, late}) {
     const std::optional<ErrorDetail> detail = ErrorDetail::Of(each);
     ASSERT_TRUE(detail.has_value()) << each;
@@ -153,7 +153,7 @@ TEST_P(SoftLimitTest, WithoutAnAnswerAnOwnerIsRefusedOrWaits) {
   Thread thread = Must(runtime_->StartThread("frees", [&] {
     runtime_->SleepFor(absl::Milliseconds(10));
     borrower->held.resize(borrower->held.size() - 2);
-    // While somebody waits for it, it cannot be borrowed again.
+    // It cannot be borrowed again while another tenant waits for it.
     if (!pooled()) {
       EXPECT_FALSE(borrower->allocator.Allocate(MiB(100)).ok());
     }
@@ -188,12 +188,12 @@ TEST_P(SoftLimitTest, WhoGoesLeavesNothingBorrowedAndNothingLent) {
   auto owner = Make("owner", "memory=4GiB");
   auto borrower = Make("borrower", "memory=1GiB,memory_cap=7GiB");
   EXPECT_FALSE(borrower->Fill().ok());
-  owner.reset();  // with 4 GiB lent
+  owner.reset();  // while 4 GiB are lent
   EXPECT_EQ(borrower->stats().memory.borrowed, GiB(6));
   std::vector<DevicePtr> left;
   for (Allocation& piece : borrower->held) left.push_back(piece.release());
   borrower.reset();
-  // What it had been promised is held still; what it had borrowed can be promised.
+  // Memory within its quota is still held; memory that it had borrowed can be promised.
   EXPECT_FALSE(VirtualDevice::Create(*gpu_, MakeTenant("early"), "memory=7GiB").ok());
   EXPECT_OK(VirtualDevice::Create(*gpu_, MakeTenant("later"), "memory=6GiB").status());
   for (const DevicePtr piece : left) {
@@ -220,7 +220,7 @@ TEST_P(SoftLimitTest, LimitsAreResized) {
   EXPECT_LE(UsedOnDevice(), GiB(7).count());
 }
 
-// What nobody was promised is lent; then it is promised to somebody who waits.
+// Unpromised memory is lent, and then promised to a tenant that waits.
 TEST_P(SoftLimitTest, AQuotaThatIsRaisedWhileItsTenantWaitsGivesNothingTwice) {
   const auto owner = Make("owner", "memory=2GiB");
   const auto borrower = Make("borrower", "memory=1GiB,memory_cap=5GiB");
@@ -277,7 +277,7 @@ TEST_P(SoftLimitTest, AQuotaThatIsLoweredWhileItIsLentCanBePromisedToOthers) {
   EXPECT_LE(UsedOnDevice(), GiB(7).count());
 }
 
-// One waits already, for whom there was nothing to be had when it came.
+// Another request waits already; when it came, there was nothing to give back.
 TEST_P(SoftLimitTest, AnOwnerBehindAnotherWaiterHasBorrowersAskedForBoth) {
   const auto owner = Make("owner", "memory=4GiB");
   const auto borrower = Make("borrower", "memory=1GiB,memory_cap=7GiB");
@@ -300,7 +300,7 @@ TEST_P(SoftLimitTest, AnOwnerBehindAnotherWaiterHasBorrowersAskedForBoth) {
   second.Join();
 }
 
-// What is asked for is less than what a pool takes for it.
+// The request is smaller than the pool's growth for it.
 TEST_P(SoftLimitTest, BorrowersAreAskedForWhatAPoolGrowsBy) {
   const auto owner = Make("owner", "memory=4GiB");
   const VirtualDevice borrower = MakeDevice("borrower", "memory=1GiB,memory_cap=7GiB");

@@ -185,7 +185,7 @@ TEST(Spec, ACapOfMemoryIsNoLessThanTheGuarantee) {
   EXPECT_THAT(Message("memory=50%,memory_cap=40%"), HasSubstr("less than 'memory'"));
   EXPECT_THAT(Message("memory=1GiB,memory_cap=0"), HasSubstr("'memory_cap': 0B: it is zero"));
   EXPECT_THAT(Message("memory_cap=1GiB,memory_cap=50%"), HasSubstr("it is given twice"));
-  // Alone it may be a change; as a whole it needs what is guaranteed.
+  // Alone it may be a change; a complete spec also needs the guarantee.
   const auto change = spec::ParseSpec("memory_cap=4GiB");
   ASSERT_TRUE(change.ok()) << change.status();
   EXPECT_THAT(std::string(spec::ValidateSpec(*change).message()),
@@ -203,7 +203,7 @@ TEST(Spec, ACapOfMemoryIsNoLessThanTheGuarantee) {
       "memory=1GiB,memory_cap=4GiB");
 }
 
-// A quota of nothing, which 'memory=0' is refused for.
+// The result would be a quota of zero, for which 'memory=0' is refused too.
 TEST(Spec, APartOfNothingIsRefused) {
   const auto spec = spec::ParseSpec("memory=10%,memory_cap=50%");
   ASSERT_TRUE(spec.ok()) << spec.status();

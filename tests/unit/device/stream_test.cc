@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: launches, copies, order, capture. How shares come
-// out is asserted in bench/share_accuracy.
+// Streams: launches, copies, order, capture. bench/share_accuracy asserts shares.
 #include <numeric>
 
 #include "tests/unit/device/device_test.h"
@@ -43,7 +42,7 @@ TEST_F(StreamTest, LaunchesAreCountedAndMeasured) {
   runtime_->SleepFor(absl::Milliseconds(5));
   const VirtualDeviceStats stats = Must(device.stats());
   EXPECT_EQ(stats.compute.launches, 100u);
-  // 5 ms of device time; markers are rare and not the tenant's.
+  // 5 ms of device time; markers are rare and not charged to the tenant.
   EXPECT_NEAR(absl::ToDoubleMilliseconds(stats.compute.measured), 5, 0.25);
 }
 
@@ -82,7 +81,7 @@ TEST_F(StreamTest, ACappedTenantIsHeldAndSaysHowLong) {
   const absl::Duration begin = runtime_->Now();
   for (int i = 0; i < 400; ++i) ASSERT_OK(Spin(stream, absl::Microseconds(100)));
   ASSERT_OK(stream.Synchronize());
-  // 40 ms of work at a fifth of the device, less the 5 ms that may be saved up.
+  // 40 ms of work at a fifth of the device, minus the 5 ms that may be saved up.
   EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 175, 15);
   const VirtualDeviceStats stats = Must(device.stats());
   EXPECT_GT(stats.throttled, absl::Milliseconds(100));
@@ -167,8 +166,7 @@ TEST_F(StreamTest, AnImpossibleBlockIsTheLaunchsOwnError) {
 TEST_F(StreamTest, AnImpossibleGridIsToldAsItWasGiven) {
   const VirtualDevice device = MakeDevice("a", "");
   const Stream stream = Must(Stream::Create(device));
-  ASSERT_OK(
-      stream.Launch(spin_, Whole(), uint64_t{1}));  // its footprint is not the first to object
+  ASSERT_OK(stream.Launch(spin_, Whole(), uint64_t{1}));  // its footprint is not checked first
   const struct {
     uint32_t x, y;
     const char* told;
@@ -193,13 +191,13 @@ TEST_F(StreamTest, LimitedCopiesKeepToTheirBandwidth) {
   absl::Duration begin = runtime_->Now();
   const uint64_t before = Calls("cuMemcpyHtoDAsync_v2");
   ASSERT_OK(stream.CopyToDevice(there.pointer(), host.data(), size));
-  // 100 MB at 1 GB/s, less the 10 ms that may be saved up and the last piece.
+  // 100 MB at 1 GB/s, minus the 10 ms that may be saved up and the last piece.
   EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 90, 11);
   EXPECT_GE(Calls("cuMemcpyHtoDAsync_v2") - before, 12u);  // pieces of at most 8 MiB
   EXPECT_LE(Calls("cuMemcpyHtoDAsync_v2") - before, 25u);  // and at least 4
   EXPECT_EQ(Must(device.stats()).h2d.bytes, size);
   EXPECT_GT(Must(device.stats()).h2d.throttled, absl::Milliseconds(50));
-  // The other direction is not limited, and goes in one piece.
+  // The other direction has no limit, and the copy is one piece.
   begin = runtime_->Now();
   ASSERT_OK(stream.CopyToHost(host.data(), there.pointer(), size));
   EXPECT_LT(runtime_->Now() - begin, absl::Milliseconds(12));
@@ -220,11 +218,11 @@ TEST_F(StreamTest, GraphsKeepToTheBandwidthOfCopies) {
   EXPECT_EQ(Must(device.stats()).h2d.bytes, Bytes(0));
   const absl::Duration begin = runtime_->Now();
   for (int i = 0; i < 10; ++i) ASSERT_OK(stream.LaunchGraph(graph));
-  // 100 MB at 1 GB/s, less the 10 ms that may be saved up; the last one is a debt.
+  // 100 MB at 1 GB/s, minus the 10 ms that may be saved up; the last one is a debt.
   EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 85, 6);
   EXPECT_EQ(Must(device.stats()).h2d.bytes, Bytes(100'000'000));
   EXPECT_EQ(Must(device.stats()).d2h.bytes, Bytes(10'000));
-  // One that is not let pass in time goes back, and says which limit it was.
+  // A launch that is not admitted in time is undone, and reports the limit that held it.
   const absl::Status late = stream.LaunchGraph(graph.native(), absl::Milliseconds(1));
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(late.message()), HasSubstr("'h2d'"));
@@ -264,10 +262,10 @@ TEST_F(StreamTest, ACopyThatTheDriverRefusesIsNotCharged) {
   EXPECT_EQ(Must(device.stats()).h2d.bytes, Bytes(0));
   const absl::Duration begin = runtime_->Now();
   ASSERT_OK(stream.CopyToDevice(there.pointer(), host.data(), Bytes(1000)));
-  EXPECT_LT(runtime_->Now() - begin, absl::Milliseconds(10));  // the debt would take 839
+  EXPECT_LT(runtime_->Now() - begin, absl::Milliseconds(10));  // paying the debt would take 839 ms
 }
 
-// No piece of it goes before the driver would refuse another: as it is of unmodified programs.
+// No piece is copied if the driver would refuse another one, as with unmodified programs.
 TEST_F(StreamTest, ACopyBeyondItsAllocationIsRefusedWhole) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB,h2d=100GB/s");
   const Allocator allocator = Must(Allocator::Create(device));
@@ -340,7 +338,7 @@ TEST_F(StreamTest, ACaptureThatSpreadsThroughAnEventIsSeen) {
   ASSERT_OK(first.BeginCapture());
   ASSERT_OK(first.Record(fork));
   ASSERT_OK(second.Wait(fork));
-  ASSERT_OK(Spin(second, absl::Microseconds(10)));  // into the graph
+  ASSERT_OK(Spin(second, absl::Microseconds(10)));  // captured into the graph
   ASSERT_OK(second.Record(join));
   ASSERT_OK(first.Wait(join));
   const Graph graph = Must(first.EndCapture());
@@ -356,14 +354,14 @@ TEST_F(StreamTest, ABrokenCaptureLeavesTheStreamUsable) {
   EXPECT_FALSE(stream.EndCapture().ok());
   ASSERT_OK(stream.BeginCapture());
   EXPECT_FALSE(stream.BeginCapture().ok());
-  EXPECT_FALSE(stream.Synchronize().ok());  // illegal while capturing
+  EXPECT_FALSE(stream.Synchronize().ok());  // not allowed while capturing
   static_cast<void>(stream.EndCapture());
   EXPECT_OK(Spin(stream, absl::Microseconds(10)));
   EXPECT_OK(stream.Synchronize());
   EXPECT_EQ(Must(device.stats()).compute.launches, 1u);
 }
 
-// While a capture runs, each launch and copy on any stream asks the driver whether it is captured.
+// While a capture is active, each launch and copy on any stream asks the driver whether its stream captures.
 TEST_F(StreamTest, AStreamThatGoesInMidCaptureLeavesNoTrace) {
   const VirtualDevice device = MakeDevice("a", "");
   const Allocator allocator = Must(Allocator::Create(device));
@@ -382,7 +380,7 @@ TEST_F(StreamTest, AStreamThatGoesInMidCaptureLeavesNoTrace) {
     EXPECT_EQ(asked(), 1u);
   }
   EXPECT_EQ(asked(), 0u);
-  // One that was begun past gpushare and is ended through it was never counted.
+  // A capture that was begun without gpushare and ended through it was never counted.
   const Stream other = Must(Stream::Create(device));
   auto* const begin = runtime_->Symbol<int(CUstream_st*, int)>("cuStreamBeginCapture_v2");
   ASSERT_NE(begin, nullptr);
@@ -445,7 +443,7 @@ TEST_F(StreamTest, AThreadWithAnotherContextGetsItBack) {
   EXPECT_EQ(destroy(own), 0);
 }
 
-// 65 times; by the last its cost is settled, and there is credit for more.
+// Launches 65 times. By the last one the cost is settled, and there is credit for more.
 template <typename Launch>
 void LaunchUntilKnown(const Stream& stream, const Launch& launch) {
   for (int i = 0; i < 64; ++i) {
@@ -455,8 +453,8 @@ void LaunchUntilKnown(const Stream& stream, const Launch& launch) {
   ASSERT_OK(launch());
 }
 
-// What is known and paid for needs nothing but the driver's call; where that is refused because no context is current any more,
-// it is made once more in its own, and the launch is charged once.
+// A known and paid launch only needs the driver's call. If that is refused since no context is current any more, the
+// call is repeated in the stream's own context, and the launch is charged once.
 TEST_F(StreamTest, AKnownLaunchIsTriedAgainWhereNoContextIsCurrent) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB");
   const Stream stream = Must(Stream::Create(device));
@@ -477,7 +475,7 @@ TEST_F(StreamTest, AKnownLaunchIsTriedAgainWhereNoContextIsCurrent) {
   EXPECT_NEAR(absl::ToDoubleMicroseconds(stats.compute.measured), 670, 40);
 }
 
-// Refused for good it is as if it had not been made, and says the same as one that is not known.
+// A launch that is finally refused has no effect, and returns the same as one that is not known.
 TEST_F(StreamTest, AKnownLaunchThatIsRefusedIsNotCharged) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB");
   const Stream stream = Must(Stream::Create(device));
@@ -533,7 +531,7 @@ TEST_F(StreamTest, SharesFollowWeights) {
   gpushare_sim_truth truth_a, truth_b;
   ASSERT_EQ(truth_(0, 1, &truth_a), 0);
   ASSERT_EQ(truth_(0, 2, &truth_b), 0);
-  // Over 0.4 s from a cold start: 2 percentage points.
+  // Over 0.4 s from a cold start, within 2 percentage points.
   EXPECT_NEAR(truth_a.used_ns / (truth_a.used_ns + truth_b.used_ns), 0.75, 0.02);
 }
 

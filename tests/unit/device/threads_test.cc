@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads of a program on the machine's own clock: on the virtual clock one runs at a time, so that
-// ThreadSanitizer has nothing to see there. What is asserted holds on any machine and at any speed.
+// Threads of a program on the machine's own clock. On the virtual clock one thread runs at a time, so ThreadSanitizer
+// would see nothing there. The assertions hold on any machine and at any speed.
 #include <atomic>
 #include <functional>
 #include <string>
@@ -18,7 +18,7 @@ class ThreadsTest : public StreamTest {
     return "sms=100,memory=8GiB,overlap=serial,clock=wall,devices=2,h2d=10GB/s,d2h=10GB/s";
   }
 
-  // The bodies run at once; with `meanwhile`, it is called again and again until they are done.
+  // Runs the bodies in parallel, and calls `meanwhile` repeatedly until they are done.
   static void RunTogether(const std::vector<std::function<void()>>& bodies,
                           const std::function<void()>& meanwhile = nullptr) {
     std::atomic<size_t> running{bodies.size()};
@@ -51,12 +51,13 @@ TEST_F(ThreadsTest, NobodyWaitsForItself) {
   };
   ASSERT_EQ(gpushare_thread_start(runtime_->handle(), "own", run, &body, &thread), GPUSHARE_OK);
   body.own = thread;
-  while (body.own != nullptr) std::this_thread::yield();  // joined here, its handle would be over
+  while (body.own != nullptr)
+    std::this_thread::yield();  // if it were joined here already, its handle would be invalid
   EXPECT_EQ(body.answer, GPUSHARE_FAILED_PRECONDITION);
   EXPECT_EQ(gpushare_thread_join(thread), GPUSHARE_OK);
 }
 
-// The engine's own thread begins, and looks whether to stop, while it is told to.
+// The engine's own thread starts, and checks whether to stop while it is told to stop.
 TEST_F(ThreadsTest, GpusAreOpenedAndClosedWithoutWork) {
   for (int i = 0; i < 300; ++i) {
     const Gpu gpu = Must(Gpu::Open(*runtime_, "1"));
@@ -122,7 +123,7 @@ TEST_F(ThreadsTest, MemoryIsTakenCopiedToAndGivenBack) {
       const Stream stream = Must(Stream::Create(*device));
       std::vector<uint8_t> out(4096, 0x5a), in(4096);
       for (int i = 0; i < 50; ++i) {
-        // 24 MiB for two in 32: now and then one of them is refused.
+        // Two requests of 24 MiB in a quota of 32: now and then one is refused.
         const absl::StatusOr<Allocation> memory = allocator.Allocate(MiB(24));
         if (!memory.ok()) {
           EXPECT_EQ(memory.status().code(), absl::StatusCode::kResourceExhausted);

@@ -16,7 +16,7 @@ using Kind = TraceEvent::Kind;
 
 class TraceTest : public StreamTest {
  protected:
-  // Two tenants that contend, one of them also by leases.
+  // Two tenants that contend for the device, one of them also with leases.
   void Contend(const VirtualDevice& a, const VirtualDevice& b) {
     std::vector<Thread> threads;
     for (const VirtualDevice* device : {&a, &b}) {
@@ -33,7 +33,7 @@ class TraceTest : public StreamTest {
       })));
     }
     threads.clear();
-    runtime_->SleepFor(absl::Milliseconds(20));  // all is settled
+    runtime_->SleepFor(absl::Milliseconds(20));  // until everything is settled
   }
   static std::vector<TraceEvent> All(Trace& trace) {
     std::vector<TraceEvent> all;
@@ -95,7 +95,8 @@ TEST_F(TraceTest, AddsUpToTheSnapshot) {
 TEST_F(TraceTest, DeviceTimeStandsWhereItWasUsed) {
   const VirtualDevice a = MakeDevice("a", "");
   const Stream stream = Must(Stream::Create(a));
-  for (int i = 0; i < 50; ++i) ASSERT_OK(Spin(stream, absl::Milliseconds(1)));  // costs are learnt
+  for (int i = 0; i < 50; ++i)
+    ASSERT_OK(Spin(stream, absl::Milliseconds(1)));  // the costs become known
   ASSERT_OK(stream.Synchronize());
   runtime_->SleepFor(absl::Milliseconds(100));
   Trace trace = Must(Trace::Start(*runtime_));
@@ -142,7 +143,7 @@ TEST_F(TraceTest, FollowsMemory) {
       EXPECT_FALSE(event.device_full);
     }
   }
-  // At the start, after each change, at the end.
+  // At the start, after each change, and at the end.
   EXPECT_THAT(held, ::testing::ElementsAre(100, 600, 500, 0, 0));
   const VirtualDeviceStats stats = Must(a.stats());
   EXPECT_EQ(stats.memory.peak, MiB(600));
@@ -178,7 +179,7 @@ TEST_F(TraceTest, OneAtATimeAndGpusThatComeAndGo) {
     const Allocator memory = Must(Allocator::Create(b));
     ASSERT_OK(memory.Free(Must(memory.AllocateRaw(MiB(1)))));
   }
-  // What a GPU recorded outlives it.
+  // The recorded events of a GPU outlive it.
   const std::vector<TraceEvent> events = All(*trace);
   ASSERT_EQ(events.size(), 3u);  // the device begins, grows, shrinks
   EXPECT_EQ(events[0].gpu, 1);
@@ -202,7 +203,7 @@ TEST_F(TraceTest, WritesAFile) {
   EXPECT_THAT(text, HasSubstr(R"("name":"\"quoted\\\" <b> )"));
   EXPECT_THAT(text, HasSubstr(R"("cat":"lease")"));
   EXPECT_THAT(text, HasSubstr(R"("name":"process_name","args":{"name":"GPU 0 )"));
-  EXPECT_TRUE(All(trace).empty());  // writing takes them
+  EXPECT_TRUE(All(trace).empty());  // writing consumes the events
   EXPECT_EQ(trace.Write("/no such folder/x.json").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(trace.Write("/no such folder/x.json").message()),
               HasSubstr("No such file or directory"));

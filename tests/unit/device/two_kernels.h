@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that take as long as their parameter says, one of them for tests to break.
+// Two kernels that run for as long as their parameter says; tests make one of them fail.
 #ifndef GPUSHARE_TESTS_UNIT_DEVICE_TWO_KERNELS_H_
 #define GPUSHARE_TESTS_UNIT_DEVICE_TWO_KERNELS_H_
 

@@ -36,7 +36,7 @@ TEST_F(VirtualDeviceTest, AdmissionSaysWhatWouldFit) {
   EXPECT_EQ(compute.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(compute.status().message()), HasSubstr("30% left of the device"));
   EXPECT_EQ(ErrorDetail::Of(compute.status())->left, 300'000u);
-  // Nothing was half created.
+  // Nothing was left half created.
   EXPECT_EQ(Must(Snapshot::Take(*runtime_)).devices.size(), 1u);
   EXPECT_OK(VirtualDevice::Create(*gpu_, b, "memory=2GiB,compute=30%").status());
 }
@@ -61,12 +61,12 @@ TEST_F(VirtualDeviceTest, ResizeIsLiveAndWhole) {
   EXPECT_EQ(Must(a.spec()).ToString(), "memory=3GiB,compute=30%,cap=60%,h2d=1GB/s");
   EXPECT_EQ(Must(a.memory()).total, GiB(3));
   EXPECT_EQ(Must(a.stats()).cap, Percent(60));
-  // What does not fit changes nothing.
+  // A change that does not fit has no effect.
   EXPECT_FALSE(a.Resize("memory=8GiB,cap=50%").ok());
   EXPECT_FALSE(a.Resize("cap=20%,guarantee=30%").ok());
   EXPECT_EQ(Must(a.spec()).ToString(), "memory=3GiB,compute=30%,cap=60%,h2d=1GB/s");
   EXPECT_EQ(a.Resize("isolation=green").code(), absl::StatusCode::kFailedPrecondition);
-  // A limit goes as it came, and a policy takes along what it contradicts.
+  // A limit can be removed again, and a policy removes settings that contradict it.
   EXPECT_OK(a.Resize("h2d=none,policy=best-effort"));
   EXPECT_EQ(Must(a.spec()).ToString(), "memory=3GiB,cap=60%,h2d=none,policy=best-effort");
   EXPECT_EQ(Must(a.stats()).guarantee, Percent(0));
@@ -99,7 +99,7 @@ TEST_F(VirtualDeviceTest, WithoutAQuotaItGetsWhatQuotasLeave) {
   EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(second.status().message()),
               HasSubstr("512 MiB left of the memory that no quota promises"));
-  // The quota holds all the same, and what is in use is not promised again.
+  // The quota still applies, and memory in use is not promised again.
   const Allocator own = Must(Allocator::Create(quota));
   EXPECT_OK(own.Allocate(GiB(5)).status());
   EXPECT_FALSE(quota.Resize("memory=6GiB").ok());
@@ -175,7 +175,7 @@ TEST_F(VirtualDeviceTest, TheTenantsPriorityCountsWhereTheSpecGivesNone) {
   EXPECT_EQ(Must(device.stats()).priority, Priority::kNormal);
 }
 
-// The driver cannot change a stream's: those that there are keep theirs.
+// The driver cannot change a stream's priority, so existing streams keep theirs.
 TEST_F(VirtualDeviceTest, ANewPriorityIsThatOfStreamsMadeFromThenOn) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB");
   auto* const priority_of = runtime_->Symbol<int(CUstream_st*, int*)>("cuStreamGetPriority");

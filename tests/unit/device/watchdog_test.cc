@@ -22,7 +22,7 @@ class WatchdogTest : public DeviceTest {
     ASSERT_OK(Inject("clear"));
     DeviceTest::TearDown();
   }
-  // What has been told so far lies in `told`, which the callback writes: one thread runs at a time.
+  // The callback writes the reports to `told`; one thread runs at a time.
   Watchdog Watch(absl::Duration limit = absl::Milliseconds(500)) {
     return Must(Watchdog::Start(*gpu_, {.limit = limit},
                                 [this](const Incident& incident) { told_.push_back(incident); }));
@@ -49,7 +49,7 @@ TEST_F(WatchdogTest, WorkThatDoesNotEndIsToldOfOnceAndWhoWaitsBehindItNot) {
   }
   ASSERT_OK(on_a.Synchronize());
   ASSERT_OK(on_b.Synchronize());
-  ASSERT_OK(Launch(on_a, broken_, absl::Milliseconds(1)));  // learns what it takes
+  ASSERT_OK(Launch(on_a, broken_, absl::Milliseconds(1)));  // its cost becomes known
   ASSERT_OK(on_a.Synchronize());
   ASSERT_OK(Launch(on_a, broken_, absl::Seconds(3)));
   Sleep(100);
@@ -103,7 +103,7 @@ TEST_F(WatchdogTest, ALeaseIsHeldToItsHint) {
   ASSERT_OK(on_a.Synchronize());
 }
 
-// Whoever waits for a lease's work within the lease never comes to release it.
+// A thread that waits for its lease's work within the lease never gets to release it.
 TEST_F(WatchdogTest, ALeaseThatIsHeldOnIsToldOf) {
   const VirtualDevice a = MakeDevice("a", "");
   const Stream on_a = Must(Stream::Create(a));
@@ -125,7 +125,7 @@ TEST_F(WatchdogTest, AGraphThatDoesNotEndIsToldOf) {
   ASSERT_OK(on_a.BeginCapture());
   ASSERT_OK(Launch(on_a, broken_, absl::Milliseconds(1)));
   const Graph graph = Must(on_a.EndCapture());
-  for (int i = 0; i < 40; ++i) {  // its cost is known, and it is one of the long ones
+  for (int i = 0; i < 40; ++i) {  // its cost becomes known, and it is a long one
     ASSERT_OK(on_a.LaunchGraph(graph));
     ASSERT_OK(Launch(on_b, spin_, absl::Milliseconds(1)));
   }
@@ -134,13 +134,14 @@ TEST_F(WatchdogTest, AGraphThatDoesNotEndIsToldOf) {
   const Watchdog watchdog = Watch();
   ASSERT_OK(Inject("hang kernel=broken"));
   ASSERT_OK(on_a.LaunchGraph(graph));
-  ASSERT_OK(on_a.Yield());  // a marker behind it, as Synchronize() makes, which would never return
+  ASSERT_OK(
+      on_a.Yield());  // records a marker behind it, like Synchronize(), which would never return
   Sleep(2000);
   ASSERT_EQ(told_.size(), 1u);
   EXPECT_EQ(told_[0].tenant, "a");
 }
 
-// One that was stuck when a watchdog began is news to the next.
+// Work that was stuck before a watchdog began is reported by it too.
 TEST_F(WatchdogTest, EachWatchdogIsToldAnew) {
   const VirtualDevice a = MakeDevice("a", "");
   const Stream on_a = Must(Stream::Create(a));
@@ -192,7 +193,8 @@ TEST_F(WatchdogTest, ALostContextIsToldOfForEachWhoHadWorkInFlight) {
   EXPECT_THAT(suspects, ::testing::UnorderedElementsAre("a", "b"));
 }
 
-// Whose marker finds it out is a suspect though nothing else of it is in flight; so is who holds a lease.
+// A tenant is a suspect if its marker reveals the fault, even with nothing else in flight; so is the holder of a
+// lease.
 TEST_F(WatchdogTest, WhoFindsItOutAndWhoHoldsALeaseAreSuspects) {
   const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
   const Stream on_a = Must(Stream::Create(a)), on_b = Must(Stream::Create(b));
@@ -239,7 +241,7 @@ TEST_F(WatchdogTest, OneAGpuAndNoNonsense) {
   EXPECT_EQ(gpushare_watchdog_stop(nullptr), GPUSHARE_INVALID_ARGUMENT);
 }
 
-// From its own callback it would wait for itself.
+// In its own callback it would wait for itself.
 TEST_F(WatchdogTest, IsNotStoppedFromItsCallback) {
   const VirtualDevice a = MakeDevice("a", "");
   const Stream on_a = Must(Stream::Create(a));
