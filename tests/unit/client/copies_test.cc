@@ -23,18 +23,18 @@ TEST(CopyShare, WhatWasGrantedIsThereOnce) {
   share.Charge(100);
   EXPECT_FALSE(share.Look({.granted = 100, .rate = kRate}, Time()));
   share.Charge(6);
-  EXPECT_EQ(share.Await(), 107u);                                    // the debt, and something
+  EXPECT_EQ(share.Await(), 107u);                                    // the debt and one byte
   EXPECT_FALSE(share.Look({.granted = 50, .rate = kRate}, Time()));  // nonsense
   EXPECT_FALSE(share.Look({.granted = 106, .rate = kRate}, Time()));
   EXPECT_TRUE(share.Look({.granted = 107, .rate = kRate}, Time()));
   share.Charge(1'000);
   share.Charge(-1'000);
   EXPECT_TRUE(share.Look({.granted = 107, .rate = kRate}, Time()));
-  // Whatever a broker says.
+  // Whatever figures a broker writes.
   EXPECT_TRUE(share.Look({.granted = UINT64_MAX, .rate = kRate}, Time()));
   share.Charge(CopyShare::kMost + 1);
   EXPECT_EQ(share.Await(), UINT64_MAX);
-  // A new session owes what the last one did.
+  // A new session keeps the debt of the previous one.
   share.Lift({.granted = UINT64_MAX});
   share.Charge(5);
   share.Begin();
@@ -45,9 +45,9 @@ TEST(CopyShare, WhatWasGrantedIsThereOnce) {
 TEST(CopyShare, WhatComesWhileNobodyWaitsIsBounded) {
   CopyShare share;
   share.Look({.granted = UINT64_MAX / 2, .rate = kRate}, Time());
-  share.Charge(10'000'000);  // 10 ms of the limit
+  share.Charge(10'000'000);  // 10 ms at the limit
   EXPECT_FALSE(share.Look({.granted = UINT64_MAX / 2, .rate = kRate}, Time()));
-  // What was there is left alone, and what somebody waits for is not cut.
+  // Credit that was there stays, and credit that a thread waits for is not cut.
   share.Await();
   EXPECT_TRUE(share.Look({.granted = UINT64_MAX / 2 + 30'000'000, .rate = kRate}, Time()));
   share.Unawait();
@@ -63,7 +63,7 @@ TEST(CopyShare, GoesOnByTheClockWithoutABroker) {
   CopyShare share;
   const Time begin(Seconds(1));
   share.Lose(limits, /*goes_on=*/true, begin);
-  share.Charge(5);  // the broker's last word counted
+  share.Charge(5);  // the broker's last figures count
   EXPECT_FALSE(share.Look(limits, begin));
   share.Charge(999);
   EXPECT_EQ(share.LookBy(limits, begin), begin + Nanos(1001));
@@ -75,7 +75,7 @@ TEST(CopyShare, GoesOnByTheClockWithoutABroker) {
     }
   }
   EXPECT_NEAR(static_cast<double>(sum), 1e9, 4e3);
-  // What was not taken in time is not saved up.
+  // Credit that is not used in time is not saved up.
   EXPECT_TRUE(share.Look(limits, Time(Seconds(60))));
   share.Charge(10'001'000);
   EXPECT_FALSE(share.Look(limits, Time(Seconds(60))));
@@ -97,7 +97,7 @@ class CopiesTest : public GpuSessionTest {
 TEST_F(CopiesTest, AsksOnceForWhatIsMissing) {
   EXPECT_FALSE(gpu->LimitsCopies(kTo));
   EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kUnlimited);
-  gpu->ChargeCopy(kTo, 1000);  // no debt
+  gpu->ChargeCopy(kTo, 1000);  // leaves no debt
   Limits(1'000'000);
   EXPECT_TRUE(gpu->LimitsCopies(kTo));
   EXPECT_FALSE(gpu->LimitsCopies(kFrom));
@@ -111,7 +111,7 @@ TEST_F(CopiesTest, AsksOnceForWhatIsMissing) {
   EXPECT_FALSE(broker.rung());
   EXPECT_EQ(wanted(), 10u);
   EXPECT_EQ(broker.used().copy_wanted[1], 0u);
-  // The engine hears of what comes.
+  // The engine is told of new credit.
   int told = 0;
   gpu->SetOnTime([&] { ++told; });
   broker.said().copy_granted[0] = 4096;
@@ -123,7 +123,7 @@ TEST_F(CopiesTest, AsksOnceForWhatIsMissing) {
   gpu->AwaitCopies(kTo, clock.now);
   EXPECT_TRUE(broker.rung());
   EXPECT_EQ(wanted(), 4106u);
-  EXPECT_EQ(broker.used().copy_used[0], 4105u);  // of which its tenant owes 9 if it ends now
+  EXPECT_EQ(broker.used().copy_used[0], 4105u);  // its tenant owes 9 of these if it ends now
 }
 
 TEST_F(CopiesTest, WantsLessWhenLessIsMissingAndNothingWhenNobodyWaits) {
@@ -140,7 +140,7 @@ TEST_F(CopiesTest, WantsLessWhenLessIsMissingAndNothingWhenNobodyWaits) {
   gpu->AwaitCopies(kTo, clock.now);
   EXPECT_EQ(wanted(), 100u);
   EXPECT_TRUE(broker.rung());
-  // What the broker grants while that is said is seen at once.
+  // A grant that arrives during the report is seen at once.
   broker.said().copy_granted[0] = 100;
   EXPECT_EQ(gpu->AwaitCopies(kTo, clock.now), clock.now);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker's side of a GPU's pages, and a clock on which a test plays the broker whenever somebody waits.
+// The broker's side of a GPU's pages, and a clock that lets the test act as the broker during waits.
 #ifndef GPUSHARE_TESTS_UNIT_CLIENT_FAKE_BROKER_H_
 #define GPUSHARE_TESTS_UNIT_CLIENT_FAKE_BROKER_H_
 
@@ -25,7 +25,7 @@ struct BrokerPages {
   ipc::NewPage<const ipc::UsagePage> usage = *ipc::NewUsagePage();
   ipc::Doorbell bell = *ipc::Doorbell::Create();
 
-  // What arrives in the process.
+  // The pages as the process maps them.
   std::shared_ptr<const Pages> ForProcess() const {
     return std::make_shared<const Pages>(Pages{*ipc::MapLimits(limits.fd.get()),
                                                *ipc::MapUsage(usage.fd.get()),
@@ -45,7 +45,8 @@ struct BrokerPages {
   }
 };
 
-// One thread. Who waits gives the test its turn, and after that has waited until his deadline if nothing has changed.
+// A clock for a single thread. A wait lets the test act, and then lasts until its deadline unless something has
+// changed.
 class PlayedClock final : public base::Clock {
  public:
   std::function<void()> others = [] {};
@@ -70,7 +71,7 @@ class PlayedClock final : public base::Clock {
   }
 };
 
-// One account has it all.
+// A holder with a single account.
 class HolderOfOne final : public quota::Holder {
  public:
   explicit HolderOfOne(quota::Account& account) : account_(account) {}
@@ -85,7 +86,7 @@ class HolderOfOne final : public quota::Holder {
   quota::Account& account_;
 };
 
-// A session that a test serves itself.
+// A session for which the test is the broker.
 class GpuSessionTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -111,7 +112,7 @@ class GpuSessionTest : public ::testing::Test {
     if (grant) account->Commit(bytes);
     return static_cast<bool>(grant);
   }
-  // A broker that has so much for this process.
+  // Makes the broker grant at most `bytes` to this process.
   void Has(uint64_t bytes) {
     clock.others = [this, bytes] {
       if (!broker.rung()) return;

@@ -84,7 +84,7 @@ TEST_F(GpuSessionTest, AForkedChildIsAnsweredNo) {
   EXPECT_EQ(gpu->Limit(), 1024 * kMiB);
 }
 
-// Whatever a broker writes, the process goes on.
+// The process goes on, whatever a broker writes.
 TEST_F(GpuSessionTest, NonsenseOnThePagesIsSurvived) {
   std::mt19937_64 random(11);
   const auto any = [&] { return random() % 3 == 0 ? UINT64_MAX : random() >> (random() % 64); };

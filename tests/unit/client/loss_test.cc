@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker that goes, and another that comes.
+// A broker that disappears, and a successor.
 #include <gtest/gtest.h>
 
 #include "tests/unit/client/fake_broker.h"
@@ -64,7 +64,7 @@ TEST_F(LossTest, ToTheNextBrokerItSaysWhatItHolds) {
   uint64_t wanted = 0;
   clock.others = [&] {
     if (!next.rung()) return;
-    EXPECT_EQ(account->limit(), 0u);  // nothing more until the new broker has said so
+    EXPECT_EQ(account->limit(), 0u);  // no more until the new broker has granted it
     wanted = next.used().memory_wanted.load();
     next.Answer(wanted);
   };
@@ -74,19 +74,19 @@ TEST_F(LossTest, ToTheNextBrokerItSaysWhatItHolds) {
   EXPECT_EQ(account->limit(), 10 * kMiB);
   EXPECT_EQ(told, 1);
   EXPECT_EQ(gpu->Limit(), 512 * kMiB);
-  // Of time, the new session begins at nothing.
+  // The new session starts with zero device time.
   EXPECT_FALSE(Tell(Millis(1), Nanos(0), Micros(1)).open);
   EXPECT_EQ(next.used().time_used_ns.load(), 0);
   next.said().time_granted_ns = 1000;
   EXPECT_TRUE(Tell(Millis(1), Nanos(0), Micros(1)).open);
-  // And whatever the old one's page says now is nobody's word.
+  // The old broker's page is ignored from now on.
   broker.said().memory_granted = UINT64_MAX;
   broker.Answer(UINT64_MAX);
   gpu->Look(clock.now);
   EXPECT_EQ(account->limit(), 10 * kMiB);
 }
 
-// What the last broker has seen it has counted, where it is the same one above all.
+// Use that the last broker has seen was counted there, which matters if it is the same broker.
 TEST_F(LossTest, TheNextBrokerIsToldWhatTheLastHasNotSeen) {
   Has(UINT64_MAX);
   uint64_t launches = 5;
@@ -104,7 +104,7 @@ TEST_F(LossTest, TheNextBrokerIsToldWhatTheLastHasNotSeen) {
   gpu->SetFigures(nullptr);
 }
 
-// Its connection is there, and nothing comes of a call: as one that is stopped has it.
+// The connection exists but calls have no effect, as with a stopped broker.
 TEST_F(LossTest, ABrokerThatIsSilentIsLostUntilItIsHeardAgain) {
   Has(UINT64_MAX);
   ASSERT_TRUE(Allocate(10 * kMiB));
@@ -127,12 +127,12 @@ TEST_F(LossTest, ABrokerThatIsSilentIsLostUntilItIsHeardAgain) {
   const auto answer = Tell(Nanos(0), Nanos(0), Micros(100));
   clock.now = answer.look_by;
   EXPECT_TRUE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
-  // Nobody waits for an answer, and what was granted is there.
+  // No thread waits for an answer, and granted memory is available.
   const Time before = clock.now;
   EXPECT_TRUE(Allocate(6 * kMiB));
   EXPECT_FALSE(Allocate(1));
   EXPECT_EQ(clock.now, before);
-  // It is called until it is heard.
+  // The process keeps calling until the broker answers.
   broker.rung();
   clock.now += Millis(1);
   gpu->Look(clock.now);
@@ -141,7 +141,7 @@ TEST_F(LossTest, ABrokerThatIsSilentIsLostUntilItIsHeardAgain) {
   gpu->Look(clock.now);
   EXPECT_EQ(told, 2);
   EXPECT_FALSE(Tell(Micros(100), Nanos(0), Micros(100)).open);
-  EXPECT_EQ(broker.used().time_used_ns.load(), 0);  // by the clock, not of a grant
+  EXPECT_EQ(broker.used().time_used_ns.load(), 0);  // paced by the clock, and not from a grant
   broker.said().time_granted_ns = 1'000'000;
   EXPECT_TRUE(Tell(Micros(100), Nanos(0), Micros(100)).open);
   Has(UINT64_MAX);
@@ -159,7 +159,7 @@ TEST_F(LossTest, ABrokerThatIsHeardIsNotSilent) {
   }
 }
 
-// Nor is one of before, which has no beat; nor one that is not called.
+// Neither an older broker without a beat nor one that is not called counts as silent.
 TEST_F(LossTest, WhereThereIsNoBeatNothingIsSilent) {
   broker.said().guarantee_ppm = 250'000;
   gpu->Look(clock.now);
@@ -173,7 +173,7 @@ TEST_F(LossTest, WhereThereIsNoBeatNothingIsSilent) {
   EXPECT_FALSE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
 }
 
-// A silent broker that ends is one that has ended.
+// A silent broker that ends counts as ended.
 TEST_F(LossTest, ASilentBrokerMayEnd) {
   broker.said().guarantee_ppm = 250'000;
   broker.said().beat = 1;
@@ -189,7 +189,8 @@ TEST_F(LossTest, ASilentBrokerMayEnd) {
   EXPECT_FALSE(Tell(Micros(250), Nanos(0), Micros(100)).open);
 }
 
-// Who waits for the device is told that nothing comes any more; of who looks for the next broker nobody can say that.
+// A thread that waits for the device learns that nothing will come. While the process looks for a successor, nobody
+// can know that.
 TEST_F(LossTest, WhoIsEvictedIsToldSo) {
   broker.said().time_granted_ns = 4'000'000;
   EXPECT_FALSE(Tell(Nanos(0), Nanos(0), Micros(100)).ended);
@@ -201,7 +202,7 @@ TEST_F(LossTest, WhoIsEvictedIsToldSo) {
   EXPECT_FALSE(answer.open);
 }
 
-// Whose request the last broker took with it asks the next, in the time that is left.
+// A request that the last broker did not answer is sent to the next one, with the time that is left.
 TEST_F(LossTest, WhoAskedTheLastBrokerAsksTheNext) {
   const BrokerPages next;
   next.said().memory_limit = 1024 * kMiB;

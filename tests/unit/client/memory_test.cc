@@ -23,7 +23,7 @@ TEST_F(MemoryTest, BeginsWithWhatTheBrokerGaveAtOnce) {
 TEST_F(MemoryTest, ComesInPiecesOfTheShare) {
   Has(UINT64_MAX);
   ASSERT_TRUE(Allocate(kMiB));
-  EXPECT_EQ(account->limit(), 16 * kMiB);  // a 64th
+  EXPECT_EQ(account->limit(), 16 * kMiB);  // a 64th of the quota
   EXPECT_EQ(broker.used().memory_charged.load(), 0u);
   for (int i = 0; i < 15; ++i) ASSERT_TRUE(Allocate(kMiB));
   EXPECT_EQ(answers, 1);
@@ -40,7 +40,7 @@ TEST_F(MemoryTest, NeverAsksBeyondTheLimit) {
   const uint32_t asked = broker.used().memory_asked.load();
   EXPECT_FALSE(Allocate(1));
   EXPECT_FALSE(Allocate(UINT64_MAX));
-  EXPECT_EQ(broker.used().memory_asked.load(), asked);  // it is known to be in vain
+  EXPECT_EQ(broker.used().memory_asked.load(), asked);  // another request would be in vain
 }
 
 TEST_F(MemoryTest, OfAShareWithoutALimitItIsPiecesOfTheDevice) {
@@ -52,7 +52,7 @@ TEST_F(MemoryTest, OfAShareWithoutALimitItIsPiecesOfTheDevice) {
 }
 
 TEST_F(MemoryTest, WhatIsNeededMayBeHadWhereAPieceIsNot) {
-  clock.others = [this] {  // all or nothing
+  clock.others = [this] {  // grants all or nothing
     if (!broker.rung()) return;
     const uint64_t wanted = broker.used().memory_wanted.load();
     broker.Answer(wanted <= 10 * kMiB ? wanted : account->limit());
@@ -73,7 +73,7 @@ TEST_F(MemoryTest, WithoutAnAnswerItIsRefusedInTheEnd) {
   const Time before = clock.now;
   EXPECT_FALSE(Allocate(kMiB));
   EXPECT_EQ(clock.now - before, GpuSession::kLongestAnswer);
-  // An answer that comes after all counts.
+  // A late answer counts too.
   broker.Answer(16 * kMiB);
   gpu->Look(clock.now);
   EXPECT_EQ(account->limit(), 16 * kMiB);
@@ -84,7 +84,7 @@ TEST_F(MemoryTest, WithADeadlineThatHasPassedItAsksAndDoesNotWait) {
   EXPECT_FALSE(gpu->GetRoom(*account, kMiB, clock.now));
   EXPECT_TRUE(broker.rung());
   EXPECT_FALSE(gpu->GetRoom(*account, kMiB, clock.now));
-  EXPECT_EQ(broker.used().memory_asked.load(), 1u);  // the same request
+  EXPECT_EQ(broker.used().memory_asked.load(), 1u);  // still the same request
   broker.Answer(16 * kMiB);
   gpu->Look(clock.now);
   EXPECT_TRUE(gpu->GetRoom(*account, kMiB, clock.now));
@@ -94,7 +94,7 @@ TEST_F(MemoryTest, ADrainingTenantGetsNoMore) {
   Has(UINT64_MAX);
   ASSERT_TRUE(Allocate(kMiB));
   broker.said().flags = ipc::LimitsPage::kDraining;
-  EXPECT_TRUE(Allocate(15 * kMiB));  // it has it
+  EXPECT_TRUE(Allocate(15 * kMiB));  // it has this much already
   EXPECT_FALSE(Allocate(kMiB));
   EXPECT_EQ(answers, 1);
 }
@@ -126,24 +126,24 @@ TEST_F(MemoryTest, WhatIsNotUsedIsGivenBackWhenItIsRecalled) {
   EXPECT_EQ(broker.used().memory_kept.load(), 24 * kMiB);
   EXPECT_TRUE(broker.rung());
   broker.said().memory_granted = 24 * kMiB;
-  recall(2, 0);  // what is held stays held
+  recall(2, 0);  // memory in use stays
   EXPECT_EQ(broker.used().memory_kept.load(), 20 * kMiB);
   EXPECT_EQ(account->limit(), 20 * kMiB);
   broker.said().memory_granted = 20 * kMiB;
-  recall(3, UINT64_MAX);  // which gives nothing
+  recall(3, UINT64_MAX);  // gives nothing back
   EXPECT_EQ(broker.used().memory_kept.load(), 20 * kMiB);
   EXPECT_EQ(broker.used().memory_recalled.load(), 3u);
   EXPECT_EQ(account->limit(), 20 * kMiB);
   broker.rung();
   gpu->Look(clock.now);
-  EXPECT_FALSE(broker.rung());  // each is answered once
+  EXPECT_FALSE(broker.rung());  // each recall is answered once
 }
 
-// Both sides count on the smaller figure until both have seen it.
+// Both sides count with the smaller figure until both have seen it.
 TEST_F(MemoryTest, BeforeTheBrokerHasSeenWhatWasGivenBackItIsNotTakenAgain) {
   Has(UINT64_MAX);
   ASSERT_TRUE(Allocate(kMiB));
-  broker.said().memory_recall = 1;  // to nothing
+  broker.said().memory_recall = 1;  // recalls everything
   gpu->Look(clock.now);
   EXPECT_EQ(account->limit(), kMiB);
   ASSERT_EQ(broker.said().memory_granted.load(), 16 * kMiB);
@@ -161,12 +161,12 @@ TEST_F(MemoryTest, AnAnswerGivenWithoutHavingSeenARecallsIsNotTaken) {
   broker.said().memory_recall = 1;
   gpu->Look(clock.now);
   EXPECT_EQ(account->limit(), kMiB);
-  // Answered at the same moment, by books in which 16 MiB are granted.
+  // The broker answers at the same moment, from books in which 16 MiB are still granted.
   broker.said().memory_granted = 32 * kMiB;
   broker.said().memory_answered = asked;
   gpu->Look(clock.now);
   EXPECT_EQ(account->limit(), kMiB);
-  // The broker sees the recall's answer, and with it the request's new number.
+  // The broker sees the answer to the recall, and with it the new number of the request.
   EXPECT_NE(broker.used().memory_asked.load(), asked);
   broker.Answer(32 * kMiB);
   gpu->Look(clock.now);
@@ -196,7 +196,7 @@ TEST_F(MemoryTest, TheBrokerSeesWhatIsCharged) {
   EXPECT_EQ(broker.used().launches.load(), 7u);
   EXPECT_EQ(broker.used().waits.load(), 3u);
   EXPECT_EQ(broker.used().throttled_ns.load(), 5000);
-  // Not more often than it was told to, and ever more rarely while nothing changes.
+  // It publishes not before `next`, and ever more rarely while nothing changes.
   ASSERT_TRUE(Allocate(kMiB));
   gpu->Look(next - Nanos(1));
   EXPECT_EQ(broker.used().memory_charged.load(), kMiB);
@@ -212,7 +212,7 @@ TEST_F(MemoryTest, TheBrokerSeesWhatIsCharged) {
   EXPECT_EQ(pause, Millis(160));
 }
 
-// A GPU that is closed and opened again counts on; a session that ends has said all.
+// Counters continue when a GPU is closed and opened again. A session that ends has reported everything.
 TEST_F(MemoryTest, WhatWasCountedBeforeAGpuWasClosedStaysCounted) {
   Has(UINT64_MAX);
   const auto counted = [](uint64_t launches) {
@@ -237,7 +237,7 @@ TEST_F(MemoryTest, WhatWasCountedBeforeAGpuWasClosedStaysCounted) {
   gpu->SetFigures(counted(6));
   EXPECT_FALSE(next->Reserve(1));
   EXPECT_FALSE(next->Reserve(1));
-  gpu->SetFigures(nullptr);  // is gone before it was looked at
+  gpu->SetFigures(nullptr);  // ends before the next look
   gpu->SetHolder(nullptr);
   gpu->GiveAllBack();
   EXPECT_EQ(said(), 14u);
