@@ -73,7 +73,7 @@ void SetUp() {
   Must(CALL(gpushare_module_function, module, "spin", &function), "function");
 }
 
-// Looked up before, since the library may be closed meanwhile.
+// Looked up in advance, since the library may be closed meanwhile.
 void Launch(int thread) {
   auto* const create = Find<decltype(gpushare_stream_create)>("gpushare_stream_create");
   auto* const launch = Find<decltype(gpushare_stream_launch)>("gpushare_stream_launch");
@@ -86,7 +86,7 @@ void Launch(int thread) {
   for (;;) {
     uint64_t ns = 5000;
     void* params[] = {&ns};
-    // Once the handles are gone (order) every launch is refused; that is not counted.
+    // Once the handles are gone (order), every launch is refused and not counted.
     if (launch(stream, function, &shape, params, GPUSHARE_FOREVER) == GPUSHARE_OK) {
       ++launches[thread];
     }
@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
   }
   if (std::strcmp(mode, "quick_exit") == 0) std::quick_exit(0);
   if (std::strcmp(mode, "atexit") == 0) {
-    std::atexit([] { WaitForMore(); });  // the library still works in there
+    std::atexit([] { WaitForMore(); });  // the library still works during this
     return 0;
   }
   if (std::strcmp(mode, "order") == 0) {  // parents first, while their children are in use
@@ -133,7 +133,7 @@ int main(int argc, char** argv) {
   }
   if (std::strcmp(mode, "dlclose") == 0) {
     if (dlclose(library) != 0) return 4;
-    WaitForMore();  // it stays in memory, and works on
+    WaitForMore();  // the library stays in memory and keeps working
     return 0;
   }
   return 2;

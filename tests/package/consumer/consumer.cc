@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses gpushare from C++: a quota of 1 GiB on a simulated GPU of 8 GiB, kept to the byte.
+// Uses gpushare from C++: a quota of 1 GiB on a simulated GPU of 8 GiB, exact to the byte.
 #include <gpushare/allocator.h>
 #include <gpushare/error.h>
 #include <gpushare/gpu.h>
@@ -21,7 +21,7 @@ absl::Status Run() {
   options.simulation = "memory=8GiB";
   absl::StatusOr<gpushare::Runtime> runtime = gpushare::Runtime::Create(options);
   if (!runtime.ok()) return runtime.status();
-  // With -Wextra -Werror: what is left out must not be warned of.
+  // Compiled with -Wextra -Werror: omitted fields must not cause a warning.
   absl::StatusOr<gpushare::Gpu> gpu =
       gpushare::Gpu::Open(*runtime, "0", {.min_commands = 8, .idle_budget = 0});
   if (!gpu.ok()) return gpu.status();

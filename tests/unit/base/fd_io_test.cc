@@ -16,7 +16,7 @@
 namespace gpushare::base {
 namespace {
 
-// More than a pipe holds: neither end does it in one call.
+// More text than a pipe holds: neither end can finish in one call.
 TEST(FdIo, AllOfATextGoesThroughAPipe) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -61,7 +61,7 @@ TEST(FdIo, APipeThatNobodyReadsIsNotWaitedForForEver) {
   EXPECT_EQ(errno, ENXIO);
   EXPECT_EQ(WriteError(ENXIO), "nobody reads this pipe");
   EXPECT_EQ(WriteError(ENOSPC), "No space left on device");
-  // One that comes late is in time, and is sent more than the pipe holds.
+  // A late reader is still in time, and gets more than the pipe holds.
   const std::string sent(1 << 20, 'a');
   std::string got;
   std::thread reader([&] { EXPECT_EQ(ReadFile(path, SIZE_MAX, &got), 0); });
@@ -72,7 +72,7 @@ TEST(FdIo, APipeThatNobodyReadsIsNotWaitedForForEver) {
   reader.join();
   EXPECT_EQ(got, sent);
   unlink(path.c_str());
-  // Of a file nothing stays of what it held.
+  // Nothing of the file's previous content stays.
   for (const char* const text : {"longer", "text"}) {
     EXPECT_EQ(WriteAll(OpenToWrite(path).get(), text), 0);
     got.clear();

@@ -10,7 +10,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-// What they come to on GPU 0, or another: "memory=1GiB,cap=50%".
+// The limits that the variables give on GPU 0 or another one, such as "memory=1GiB,cap=50%".
 std::string Of(const Variables& variables, const std::string& spec = "", int ordinal = 0) {
   return AddLimits(spec, FindLimits(ordinal, [&](const std::string& name) {
                      const auto at = variables.find(name);
@@ -43,7 +43,7 @@ TEST(LimitVariables, OfMpsIsTheLastOfMemory) {
   EXPECT_EQ(of("0=1.5GiB"), "memory=1.5GiB");
   EXPECT_EQ(of("0=2G", 1), "");
   EXPECT_EQ(of(""), "");
-  // What cannot be read is no limit of another GPU's, and not none: it is left for the spec to refuse.
+  // An unreadable value neither counts for another GPU nor is ignored: the spec refuses it.
   for (const char* text : {"2G", "2GiB", "0:2G", "=2G", "0=", "GPU-12ab=2G", "-1=2G"}) {
     EXPECT_EQ(of(text), std::string("memory==") + text);
     EXPECT_EQ(of(text, 1), std::string("memory==") + text);
@@ -56,7 +56,7 @@ TEST(LimitVariables, OfMpsIsTheLastOfMemory) {
   EXPECT_EQ(Of({{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=2G"}}, "memory=3GiB"), "memory=3GiB");
 }
 
-// Who is the only tenant is not limited: of that a broker knows.
+// By HAMi's default a lone tenant is not limited, which only a broker can know.
 TEST(LimitVariables, HamisDefaultIsNoCapUnderABroker) {
   const auto of = [](Variables variables) {
     variables.emplace("CUDA_DEVICE_SM_LIMIT", "50");

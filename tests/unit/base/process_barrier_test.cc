@@ -18,14 +18,14 @@
 namespace gpushare::base {
 namespace {
 
-// One thread stores and looks without a fence, the other stores, has all pass the barrier, and looks. What the latter has
-// not seen of the former was stored by one who saw the latter's.
+// One thread stores and then reads without a fence. The other one stores, makes all threads pass the barrier, and
+// reads. If the latter did not see a store of the former, then the former saw the latter's store.
 TEST(ProcessBarrier, OneOfTheTwoSeesTheOther) {
   if (!HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   constexpr uint32_t kSteps = 1'000'000;
   constexpr int kRounds = 30;
-  std::vector<uint32_t> saw(kSteps + 1);                   // of `rarely`, at each step
-  std::vector<std::pair<uint32_t, uint32_t>> looks(1024);  // what was stored, what was seen
+  std::vector<uint32_t> saw(kSteps + 1);                   // the value of `rarely`, at each step
+  std::vector<std::pair<uint32_t, uint32_t>> looks(1024);  // the stored value, and the value seen
   for (int round = 0; round < kRounds; ++round) {
     std::atomic<uint32_t> often{0}, rarely{0};
     looks.clear();
@@ -50,7 +50,7 @@ TEST(ProcessBarrier, OneOfTheTwoSeesTheOther) {
   }
 }
 
-// A program may forbid itself the call later on: the barrier is waited for then, and nobody begins anything that needs more.
+// A program may forbid itself the call later on. The barrier then waits instead, and no new user of it may start.
 TEST(ProcessBarrier, AFilterThatComesLaterIsNoticed) {
   if (!HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   enum Found : int { kAsItShould, kNoFilter, kNotNoticed, kFailed };

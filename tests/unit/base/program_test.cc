@@ -15,7 +15,7 @@ TEST(Program, IsItsFileAndWhatItRuns) {
   EXPECT_EQ(ProgramOf("/usr/bin/python3", {"python3", "-m", "torch.distributed.run", "train.py"}),
             "/usr/bin/python3 -m torch.distributed.run");
   EXPECT_EQ(ProgramOf("/bin/bash", {"bash", "job.sh"}), "/bin/bash job.sh");
-  // What has no name, and programs of which nobody knows what their arguments are.
+  // Code without a name, and programs whose arguments have no known meaning.
   EXPECT_EQ(ProgramOf("/usr/bin/python3", {"python3", "-c", "import torch"}), "/usr/bin/python3");
   EXPECT_EQ(ProgramOf("/usr/bin/python3", {"python3"}), "/usr/bin/python3");
   EXPECT_EQ(ProgramOf("/usr/bin/python3", {"python3", "-m"}), "/usr/bin/python3");

@@ -38,7 +38,7 @@ TEST(Text, QuotedShowsWhatIsPrintable) {
   EXPECT_EQ(Quoted("caf\xc3\xa9"), "'caf\xc3\xa9'");
   EXPECT_EQ(Quoted("a\nb\xff\x1b[2J"), "'a\\x0ab\\xff\\x1b[2J'");
   EXPECT_EQ(Quoted(std::string("\0", 1)), "'\\x00'");
-  // A control character of two bytes, one that turns the direction of writing, half a sequence.
+  // A two-byte control character, one that changes the direction of writing, and half a sequence.
   EXPECT_EQ(Quoted("\xc2\x9b"), "'\\xc2\\x9b'");
   EXPECT_EQ(Quoted("\xe2\x80\xae"), "'\\xe2\\x80\\xae'");
   EXPECT_EQ(Quoted("\xe2\x82"), "'\\xe2\\x82'");
@@ -47,7 +47,7 @@ TEST(Text, QuotedShowsWhatIsPrintable) {
 TEST(Text, QuotedIsShort) {
   EXPECT_EQ(Quoted(std::string(1 << 20, 'x')), "'" + std::string(40, 'x') + "...'");
   EXPECT_EQ(Quoted(std::string(40, 'x')), "'" + std::string(40, 'x') + "'");
-  // Cut between code points.
+  // Text is cut between code points.
   EXPECT_EQ(Quoted(std::string(39, 'x') + "\xc3\xa9"), "'" + std::string(39, 'x') + "...'");
   EXPECT_LE(Quoted(std::string(1 << 20, '\xff')).size(), 165u);
 }

@@ -92,7 +92,7 @@ TEST(BrokerTop, ShowsRatesOfTheInterval) {
   EXPECT_EQ(TopJson(&before, now).find('\n'), TopJson(&before, now).size() - 1);
 }
 
-// Processes whose slices overlap each measure the other's as their own.
+// Processes whose slices overlap each measure the other's time as their own.
 TEST(BrokerTop, NobodyGetsMoreThanThereIs) {
   const Snapshot before = TwoTenants();
   Snapshot now = before;
@@ -105,7 +105,7 @@ TEST(BrokerTop, NobodyGetsMoreThanThereIs) {
   EXPECT_NEAR(json["shares"][0]["processes"][0]["got"], 0.6, 1e-9);
   EXPECT_NEAR(json["shares"][1]["got"], 0.4, 1e-9);
   EXPECT_THAT(TopText(&before, now), HasSubstr(" 60.0 %"));
-  // One that is alone, and what it says of a process late.
+  // A tenant that is alone, and figures of a process that come late.
   now.shares[1].time_used = before.shares[1].time_used;
   now.shares[0].time_used = before.shares[0].time_used + Millis(1010);
   now.shares[0].processes[0].time_used = before.shares[0].processes[0].time_used + Millis(1200);
@@ -115,7 +115,7 @@ TEST(BrokerTop, NobodyGetsMoreThanThereIs) {
   EXPECT_THAT(TopText(&before, now), Not(HasSubstr("120.0 %")));
 }
 
-// Nothing is made up where there is nothing to compare with.
+// No figures are shown if there is nothing to compare with.
 TEST(BrokerTop, KnowsWhatItDoesNotKnow) {
   const Snapshot first = TwoTenants();
   EXPECT_TRUE(nlohmann::json::parse(TopJson(nullptr, first))["shares"][0]["got"].is_null());
@@ -123,7 +123,7 @@ TEST(BrokerTop, KnowsWhatItDoesNotKnow) {
 
   Snapshot now = first;
   now.at += Seconds(1);
-  now.shares[0].launches = 0;  // of another broker
+  now.shares[0].launches = 0;  // the figures of another broker
   now.shares[1].tenant = "new";
   now.shares[0].processes[0].session = 77;
   const nlohmann::json json = nlohmann::json::parse(TopJson(&first, now));
@@ -132,7 +132,7 @@ TEST(BrokerTop, KnowsWhatItDoesNotKnow) {
   EXPECT_TRUE(json["shares"][0]["processes"][0]["got"].is_null());
   EXPECT_EQ(json["shares"][0]["processes"][1]["got"], 0);
 
-  now = first;  // at the same instant
+  now = first;  // at the same time
   EXPECT_TRUE(nlohmann::json::parse(TopJson(&first, now))["shares"][0]["got"].is_null());
 }
 

@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What is wrong with the nesting of the elements of `xml`; empty when nothing is.
+// An error in the nesting of the elements of `xml`; empty if there is none.
 std::string NestingError(const std::string& xml) {
   std::vector<std::string> open;
   for (size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
@@ -71,7 +71,7 @@ TEST(PlotTest, PointsLieWhereTheSharesAre) {
   plot.seconds = 2;
   plot.step_s = 1;
   plot.lines = {{"a", {0, 1}}};
-  // The plot's field is 728 x 340 at (64, 84); windows of 1 s have their middles at 0.5 and 1.5 s.
+  // The plot's area is 728 x 340 at (64, 84); windows of 1 s have their centres at 0.5 and 1.5 s.
   EXPECT_THAT(RenderSvg(plot), HasSubstr("points=\"246.0,424.0 610.0,84.0\""));
 }
 

@@ -23,7 +23,7 @@ TEST(ProgressBarTest, TheTimeThatIsLeftIsByWhatIsDone) {
   EXPECT_EQ(TimeLeft(1, 50), "0 s left");
 }
 
-// What a person reads, of a run of a hundred parts of 3 s each, ten of which are nothing to be done.
+// The displayed lines for a run of a hundred parts of 3 s each, ten of which have nothing to do.
 TEST(ProgressBarTest, TheLinesSayHowMuchTimeIsLeft) {
   std::FILE* const file = std::tmpfile();
   ASSERT_NE(file, nullptr);
@@ -33,7 +33,8 @@ TEST(ProgressBarTest, TheLinesSayHowMuchTimeIsLeft) {
     PartsBar parts(bar, 100, [&now] { return now; });
     for (int i = 0; i < 100; ++i) {
       parts.Begin(1, "part " + std::to_string(i));
-      const bool ran = i >= 10;  // those first: they are over at once, and a hundredth each
+      const bool ran =
+          i >= 10;  // the empty parts come first: they end at once, and each is a hundredth
       now += ran ? 3 : 0.02;
       parts.End(ran);
     }
@@ -44,7 +45,7 @@ TEST(ProgressBarTest, TheLinesSayHowMuchTimeIsLeft) {
   char line[256];
   while (std::fgets(line, sizeof(line), file) != nullptr) lines.emplace_back(line);
   std::fclose(file);
-  // A line for every tenth, on what is no terminal.
+  // Output that is not a terminal gets a line for every tenth.
   ASSERT_EQ(lines.size(), 11u);
   const std::string said[] = {"  0 %  part 0\n",
                               " 10 %  4 min left, part 19\n",
@@ -62,7 +63,7 @@ TEST(ProgressBarTest, TheLinesSayHowMuchTimeIsLeft) {
   }
 }
 
-// The first that is said of a long run is not that it is over soon.
+// The beginning of a long run must not predict that it will end soon.
 TEST(ProgressBarTest, ShortPartsDoNotTellTheTime) {
   EXPECT_EQ(TimeLeft(0.05, 0.05), "");
   EXPECT_EQ(TimeLeft(0.5, 0.9), "");

@@ -12,8 +12,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Ten seconds in samples of 100 ms; the device's books give tenant i the shares below, the engine's meter
-// one point more.
+// Ten seconds in samples of 100 ms. By the device's books tenant i has the shares below; the engine's meter has one
+// point more.
 class ReportTest : public ::testing::Test {
  protected:
   ReportTest() {

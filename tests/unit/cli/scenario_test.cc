@@ -51,7 +51,8 @@ TEST(ScenarioTest, TheServicesLoadIsWhatWasAsked) {
   const TenantPlan& service = scenario->tenants[0];
   const double busy_s = static_cast<double>(workload::Summarize(service.trace).total.count()) /
                         1e9 * static_cast<double>(service.arrivals.size());
-  EXPECT_NEAR(busy_s / 200, 0.2, 0.02 * 0.2);  // more than 100,000 arrivals: 2 % is six deviations
+  EXPECT_NEAR(busy_s / 200, 0.2,
+              0.02 * 0.2);  // more than 100,000 arrivals, so 2 % are six standard deviations
 }
 
 TEST(ScenarioTest, OneLeavesAndComesBack) {
@@ -78,19 +79,19 @@ class ScenarioOfATraceTest : public ::testing::Test {
  protected:
   ~ScenarioOfATraceTest() override { std::remove(path_.c_str()); }
 
-  // The file, with `kernels` after the header.
+  // A scenario file with `kernels` after the header.
   DemoOptions Of(const std::string& kernels) {
     std::ofstream(path_) << "kernel,bound,sms,duration_ns\n" << kernels;
     DemoOptions options;
     options.traces = {path_};
     return options;
   }
-  // Cases run side by side, in processes of their own.
+  // Test cases run in parallel processes.
   const std::string path_ =
       ::testing::TempDir() + "/scenario_test." + std::to_string(getpid()) + ".csv";
 };
 
-// It would be 10^8 requests a second, each of which takes a launch.
+// It would take 10^8 requests a second, each with a launch.
 TEST_F(ScenarioOfATraceTest, ARequestTooShortForItsLoadIsAnError) {
   DemoOptions options = Of("a,memory,1,1\n");
   const auto scenario = MakeScenario(options, H200());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the driver is asked which context is current, and when what it said is kept.
+// When the driver is asked for the current context, and when its answer is remembered.
 #include "driver/current_context.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ CUresult GetCurrent(CUcontext* context) {
 
 CUcontext ContextOf(uintptr_t number) { return reinterpret_cast<CUcontext>(number * 64); }
 
-// What begins or ends is for the whole process: each test has one of its own.
+// Begin() and the like affect the whole process, so each test runs in its own process.
 void InAProcess(const std::function<void(const Table&)>& test) {
   EXPECT_EXIT(
       {
@@ -55,7 +55,7 @@ TEST(CurrentContextTest, NothingIsKeptBeforeSomebodySeesToIt) {
   });
 }
 
-// An SDK in the same process may have ended contexts before the shim sees to it.
+// An SDK in the same process may have ended contexts before the shim is active.
 TEST(CurrentContextTest, AnEndBeforeItBeginsDoesNotKeepItFromBeginning) {
   InAProcess([](const Table& table) {
     for (int i = 0; i < 3; ++i) {
@@ -84,7 +84,7 @@ TEST(CurrentContextTest, ItIsKeptUntilAChange) {
     }
     EXPECT_EQ(AskedFor(table, ContextOf(2)), 1);
     EXPECT_EQ(AskedFor(table, ContextOf(2)), 0);
-    CurrentContext::Begin();  // again, which changes nothing
+    CurrentContext::Begin();  // a second call changes nothing
     EXPECT_EQ(AskedFor(table, ContextOf(2)), 0);
   });
 }
@@ -113,7 +113,7 @@ TEST(CurrentContextTest, AChangeOfAThreadIsNoOthersButAnEndIs) {
   });
 }
 
-// The answer is of before the end, and may be what ended.
+// An answer from before the end may be the context that ended.
 TEST(CurrentContextTest, AnAnswerOfBeforeAnEndIsNotKept) {
   InAProcess([](const Table& table) {
     CurrentContext::Begin();

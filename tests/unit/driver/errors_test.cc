@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// That every code of cuda.h is in the table is checked by scripts/check-symbols.
+// scripts/check-symbols checks that the table has every code of cuda.h.
 #include "driver/errors.h"
 
 #include <cuda.h>
@@ -71,7 +71,7 @@ TEST(Errors, AnUnknownCodeKeepsItsNumber) {
   EXPECT_EQ(FromStatus(status), Result{123456});
 }
 
-// Our own refusals have no code of the driver: what a caller of the driver sees for them.
+// Refusals by gpushare have no driver code of their own: the codes that a caller of the driver gets for them.
 TEST(Errors, OurOwnRefusalsHaveTheCodesThatCallersExpect) {
   const struct {
     absl::Status status;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiny drivers for the tests of loading one. Which, says the macro that it is compiled with:
+// Tiny drivers for tests of loading a driver. A macro selects the kind at compile time:
 //
 //   FAKE_MODERN     answers through cuGetProcAddress_v2 only, by name and version
 //   FAKE_OLD        exports its entry points, and not cuGetProcAddress nor what came late
 //   FAKE_BROKEN     FAKE_OLD without cuLaunchKernel
 //   FAKE_NO_DEVICE  FAKE_OLD whose cuInit() finds no device
 //
-// Functions take what they are given (...): they are called through the types of cuda.h.
+// Functions accept any arguments (...), since they are called through the types of cuda.h.
 #include <cstdint>
 #include <cstring>
 
@@ -23,7 +23,7 @@ int Version(int* version) {
   *version = 13000;
   return 0;
 }
-// Which ABI was taken shows in the code that it answers.
+// The returned code shows which ABI was called.
 int OldAbi(...) { return 1001; }
 int NewAbi(...) { return 1002; }
 int NewestAbi(...) { return 1003; }
@@ -33,7 +33,7 @@ void* Address(int (*function)(...)) { return reinterpret_cast<void*>(function); 
 
 }  // namespace
 
-// A decoy: found by whoever asks dlsym() before the driver.
+// A decoy, which is found when dlsym() is asked before the driver.
 ENTRY(cuMemAlloc_v2, 1009)
 
 extern "C" __attribute__((visibility("default"))) int cuGetProcAddress_v2(
@@ -52,7 +52,7 @@ extern "C" int cuGetProcAddress_v2(const char* symbol, void** function, int vers
     *status = 1;  // CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND
     return 0;
   } else if (std::strstr(symbol, "_v2") != nullptr) {
-    *status = 1;  // bases are asked for, not exported names
+    *status = 1;  // queries use base names, not exported names
     return 500;
   } else {
     *function = Address(Ok);

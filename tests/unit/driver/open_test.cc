@@ -16,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Sets a variable for the length of a test; null unsets it.
+// Sets a variable for the duration of a test; null unsets it.
 class ScopedEnv {
  public:
   ScopedEnv(const char* name, const char* value) : name_(name) {
@@ -58,7 +58,7 @@ TEST(Open, TakesTheDriverFromTheEnvironment) {
   const ScopedEnv driver_env("GPUSHARE_DRIVER", "/nonexistent/env/libcuda.so.1");
   const auto driver = Driver::Open({});
   EXPECT_THAT(Message(driver.status()), HasSubstr("/nonexistent/env/libcuda.so.1"));
-  // The option comes before it.
+  // The option takes precedence over it.
   EXPECT_THAT(Message(Driver::Open({.path = "/nonexistent/option"}).status()),
               HasSubstr("/nonexistent/option"));
 }
@@ -97,9 +97,9 @@ TEST(Open, AsksTheDriverByNameAndVersionBeforeDlsym) {
   EXPECT_EQ((*driver)->path(), GPUSHARE_FAKE_MODERN);
   EXPECT_EQ(&(*driver)->clock(), &base::RealClock());
   DevicePtr pointer = 0;
-  // The second ABI: neither the first, nor one newer than the type, nor what dlsym() finds.
+  // The second ABI: neither the first one, nor one newer than the type, nor the symbol that dlsym() finds.
   EXPECT_EQ((*driver)->MemAlloc(&pointer, 1), Result{1002});
-  // Not the variant of the per-thread default stream.
+  // Not the variant for the per-thread default stream.
   EXPECT_EQ((*driver)->SetD8Async(0, 0, 0, nullptr), Result{1002});
 }
 
@@ -138,7 +138,8 @@ TEST(Open, ADriverWithoutADeviceSaysSo) {
   ASSERT_EQ(driver.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Message(driver.status()),
               AllOf(HasSubstr("CUDA_ERROR_NO_DEVICE"), HasSubstr("GPUSHARE_DRIVER=sim")));
-  EXPECT_EQ(FromStatus(driver.status()), Result{100});  // not the code of all that is unavailable
+  EXPECT_EQ(FromStatus(driver.status()),
+            Result{100});  // not the code for everything that is unavailable
 }
 
 TEST(Open, ASimulationIsNotForARealDriver) {

@@ -74,7 +74,7 @@ TEST_F(SimClockTest, WaitReturnsAtTheDeadlineOrWhenTheWordHasChanged) {
   leave_();
 }
 
-// What another process does wakes nobody on the virtual clock: it looks again and again, as time passes.
+// Another process's store wakes no thread on the virtual clock, so the wait polls as time passes.
 TEST_F(SimClockTest, AWordOfAnotherProcessIsLookedAt) {
   void* const memory =
       mmap(nullptr, sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -106,7 +106,7 @@ TEST_F(SimClockTest, AWordOfThisProcessIsSeenWithinTheIntervalOfLooking) {
     woken = clock().Now();
   });
   clock().SleepUntil(clock().Now() + Micros(50));
-  word.store(1);  // and no Wake()
+  word.store(1);  // without Wake()
   const Time changed = clock().Now();
   waiter->Join();
   leave_();
@@ -169,7 +169,7 @@ TEST_F(SimClockTest, TheDestructorJoins) {
   EXPECT_TRUE(ran);
 }
 
-// Threads that hand a word to and fro do so at the same moments in every run.
+// Threads that pass a word back and forth do so at the same times in every run.
 TEST_F(SimClockTest, TheSameRunHasTheSameTimes) {
   const auto play = [&] {
     enter_("test");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Driver on the simulated GPU: every call once, with its data and its errors.
+// The Driver class on the simulated GPU: every call once, with its data and its errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,13 +61,13 @@ TEST_F(SimDriver, SaysWhatItIs) {
   EXPECT_NE(driver_->Symbol("gpushare_sim_now"), nullptr);
 }
 
-// The loader would answer a search for the driver with the simulated GPU, whose soname is the same.
+// The loader would return the simulated GPU for the driver, since both have the same soname.
 TEST_F(SimDriver, IsNotTakenForTheMachinesDriver) {
   const auto driver = Driver::Open({.path = "libcuda.so.1"});
   ASSERT_EQ(driver.status().code(), absl::StatusCode::kFailedPrecondition) << driver.status();
   EXPECT_THAT(std::string(driver.status().message()),
               AllOf(HasSubstr("'libcuda.so.1'"), HasSubstr("GPUSHARE_DRIVER=sim")));
-  // Asked for by its name or its path it is what was asked for.
+  // It is accepted when it is requested by its own name or path.
   EXPECT_TRUE(Driver::Open({.path = "sim"}).ok());
   EXPECT_TRUE((*Driver::Open({.path = driver_->path()}))->simulated());
 }
@@ -259,7 +259,7 @@ TEST(SimDriverOpen, ASecondDriverIsTheSameGpu) {
   Reset(**first);
 }
 
-// The simulated libcuda exports every name that symbols.def lists, as a real one does.
+// Like a real one, the simulated libcuda exports every name in symbols.def.
 TEST_F(SimDriver, ExportsEveryEntryPoint) {
   int absent = 0;
   for (const Symbol& symbol : Symbols()) {

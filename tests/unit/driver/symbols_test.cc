@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What symbols.def lists is checked against the toolkit by scripts/check-symbols.
+// scripts/check-symbols compares symbols.def with the toolkit.
 #include "driver/symbols.h"
 
 #include <cuda.h>
@@ -49,7 +49,7 @@ TEST(Symbols, AnswerByNameVersionAndStreamVariant) {
   EXPECT_EQ(Answer("cuMemcpyHtoD", 12000, true), "cuMemcpyHtoD_v2_ptds");
   EXPECT_EQ(Answer("cuLaunchKernel", 12000, true), "cuLaunchKernel_ptsz");
   EXPECT_EQ(Answer("cuLaunchKernel", 12000, false), "cuLaunchKernel");
-  // No variant: the plain one serves. Too old for the variant: so does the plain one.
+  // There is no variant, so the plain function serves. It also serves if the version is too old for the variant.
   EXPECT_EQ(Answer("cuMemAlloc", 12000, true), "cuMemAlloc_v2");
   EXPECT_EQ(Answer("cuLaunchKernel", 4000, true), "cuLaunchKernel");
   EXPECT_EQ(Answer("cuGetProcAddress", 11030, false), "cuGetProcAddress");
@@ -66,8 +66,8 @@ TEST(Symbols, AnswerTellsUnknownFromTooOld) {
   EXPECT_TRUE(known);
 }
 
-// Every entry of the table is a listed symbol, and what cuda.h's macros make of the prototype's name is
-// among the exported names that are looked up: the type and the ABI are of one version.
+// Every entry of the table is a listed symbol, and the exported names that are looked up include the name that
+// cuda.h's macros make of the prototype's name. So the type and the ABI are of one version.
 struct TableEntry {
   const char* declared;
   std::vector<const char*> exported;
@@ -81,7 +81,7 @@ const TableEntry kEntries[] = {
 };
 #undef X
 
-// A variant of the per-thread default stream has its base's type.
+// A variant for the per-thread default stream has the type of its base.
 std::string WithoutVariant(const std::string& name) {
   const bool variant = name.size() > 5 && name.compare(name.size() - 5, 5, "_ptds") == 0;
   return variant ? name.substr(0, name.size() - 5) : name;
@@ -91,7 +91,7 @@ TEST(Table, EntriesAgreeWithSymbolsAndHeader) {
   size_t own = 0;
   for (const TableEntry& entry : kEntries) {
     for (const char* name : entry.exported) ASSERT_NE(FindSymbol(name), nullptr) << name;
-    // Of what some header does not declare the type is our own.
+    // Types that no header declares are gpushare's own.
     if (std::string(entry.declared).rfind("gpushare::driver::prototypes::", 0) == 0) {
       ++own;
       continue;
@@ -100,7 +100,7 @@ TEST(Table, EntriesAgreeWithSymbolsAndHeader) {
     EXPECT_TRUE(std::any_of(entry.exported.begin(), entry.exported.end(), [&](const char* name) {
       return FindSymbol(name)->base == FindSymbol(entry.declared)->base;
     })) << entry.declared;
-    // A toolkit older than an ABI declares the one before it, of the same signature.
+    // A toolkit older than an ABI declares the previous one, with the same signature.
     EXPECT_TRUE(std::any_of(entry.exported.begin(), entry.exported.end(), [&](const char* name) {
       return WithoutVariant(name) == entry.declared;
     })) << entry.declared;

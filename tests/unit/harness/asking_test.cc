@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who asks for memory when, and whose the device's memory is then.
+// When tenants request memory, and which tenant holds the device's memory then.
 #include "harness/stage/asking.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 namespace gpushare::harness {
 namespace {
 
-// Time passes where somebody waits for it.
+// A clock that advances only during waits.
 class JumpingClock final : public base::Clock {
  public:
   Time Now() override { return now_; }
@@ -39,7 +39,8 @@ class JumpingClock final : public base::Clock {
   std::function<void()> waited_;
 };
 
-// A device of 100 bytes, of which one may have `quota`; what is given back stays in use until somebody collects it.
+// A device of 100 bytes, of which one tenant may have `quota`. Memory that is given back stays in use until it is
+// collected.
 struct Device {
   uint64_t capacity = 100, used = 0, uncollected = 0;
 };
@@ -87,14 +88,14 @@ TEST_F(AskingTest, InTurnsAndWithWhatEachHolds) {
   const auto of_a = asking_.Take(0).requests, of_b = asking_.Take(1).requests;
   ASSERT_EQ(of_a.size(), 3u);
   EXPECT_TRUE(of_a[0].granted);
-  EXPECT_FALSE(of_a[1].granted);  // 35 of 30: it gives the 20 back
+  EXPECT_FALSE(of_a[1].granted);  // 35 with a quota of 30: it gives the 20 back
   EXPECT_EQ(of_a[1].held, 20u);
   EXPECT_EQ(of_a[1].at, Millis(2));
   EXPECT_TRUE(of_a[2].granted);
   EXPECT_EQ(of_a[2].held, 0u);
   EXPECT_EQ(asking_.Take(0).most_bytes, 20u);
   ASSERT_EQ(of_b.size(), 5u);
-  EXPECT_EQ(of_b[4].held, 10u);  // of two the oldest went before it asked
+  EXPECT_EQ(of_b[4].held, 10u);  // it gave the older of its two pieces back before it asked
   EXPECT_EQ(asking_.Take(1).most_bytes, 20u);
 }
 
@@ -119,7 +120,7 @@ TEST_F(AskingTest, WhoCannotAskAnyMoreEndsAndTheOthersGoOn) {
 }
 
 TEST_F(AskingTest, OfSeveralProcessesOneCallsAtATime) {
-  // Another process is in a call of its own, in which the device comes to have 50 bytes more.
+  // Another process is inside a call, during which the device gets 50 bytes more.
   const std::string path = absl::StrCat(::testing::TempDir(), "/asking-turns-", getpid());
   const auto opened = [&path] {
     return base::UniqueFd(open(path.c_str(), O_RDWR | O_CREAT, 0600));
@@ -139,7 +140,7 @@ TEST_F(AskingTest, OfSeveralProcessesOneCallsAtATime) {
   asking.Play(Time(Millis(1)), Time(Millis(2)));
   EXPECT_EQ(asking.Take(0).most_bytes, 20u);
   ASSERT_EQ(asking.Take(0).requests.size(), 1u);
-  EXPECT_GT(asking.Take(0).requests[0].at, Nanos(0));  // when it had its turn
+  EXPECT_GT(asking.Take(0).requests[0].at, Nanos(0));  // the time of its turn
   EXPECT_GE(waits, 5);
   EXPECT_EQ(flock(other.get(), LOCK_EX | LOCK_NB), 0) << "the turn was not given back";
   unlink(path.c_str());
@@ -157,7 +158,7 @@ TEST(Calls, TheirCostsAreMediansOfBurstsBesideEachOther) {
   const CallCost cost = CostOf("launch", {200, 300, 1000}, {100, 100, 1000}, 10);
   EXPECT_EQ(cost.ns, 30);
   EXPECT_EQ(cost.bare_ns, 10);
-  EXPECT_EQ(cost.ratio, 2);  // of 2, 3 and 1: a disturbance meets both
+  EXPECT_EQ(cost.ratio, 2);  // the median of 2, 3 and 1: a disturbance affects both sides
   EXPECT_EQ(CostOf("launch", {}, {}, 10).ratio, 0);
 }
 

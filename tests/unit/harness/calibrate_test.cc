@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a calibration's programs tell, and the profile that comes of it.
+// The output of a calibration's programs, and the profile that results.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -59,7 +59,7 @@ TEST(Profile, EachFigureHasWhatWasFoundOrWhyNot) {
   EXPECT_TRUE(Named(figures, "launch_host").why_not.empty());
 }
 
-// What was found by one try counts, although another found nothing.
+// A finding of one try counts although another try found nothing.
 TEST(Profile, OneTryIsEnough) {
   const std::vector<ProfileFigure> figures =
       FiguresOfFindings({{"teardown", {}, "", "it hung"}, {"teardown", {5}, "", ""}});

@@ -32,7 +32,7 @@ class ChildrenTest : public ::testing::Test {
             {{"WORD", "blue"}, {"PATH", "/usr/bin:/bin"}},
             log_};
   }
-  // Tests run beside each other.
+  // Tests run in parallel.
   const std::string log_ = absl::StrCat(::testing::TempDir(), "/children-log-", getpid());
 };
 
@@ -94,7 +94,7 @@ TEST_F(ChildrenTest, OneThatKillsItselfHasNotFailedWhereItMay) {
     ASSERT_TRUE(children.Start(kills_itself).ok());
     EXPECT_EQ(children.Wait(Seconds(60)).ok(), may);
   }
-  // Another end is a failure as ever.
+  // Any other end is a failure as usual.
   Children children;
   Program fails = Shell("exit 9");
   fails.may_be_killed = true;
@@ -154,7 +154,7 @@ TEST_F(ChildrenTest, WhatTheyStartEndsWithThemThoughTheyEndWell) {
   Children children;
   ASSERT_TRUE(children.Start(Shell("exec 9>" + pipe + "; sleep 1000 & exit 0")).ok());
   EXPECT_TRUE(children.Wait(Seconds(60)).ok());
-  // Its end of the pipe closes when the sleeper is gone, which is no child of ours.
+  // The sleeper is not a child of this process; its end of the pipe closes when it is gone.
   pollfd closed = {reader.get(), POLLIN, 0};
   EXPECT_EQ(poll(&closed, 1, 60'000), 1);
   std::filesystem::remove(pipe);

@@ -52,7 +52,7 @@ TEST(Compare, TooFewRepetitionsAreUnsure) {
   constexpr auto kLower = Figure::Better::kLower;
   EXPECT_EQ(Judge(kLower, {1}, {6}), Verdict::kUnsure);
   EXPECT_EQ(Judge(kLower, From(1, 3), From(6, 3)), Verdict::kUnsure);
-  EXPECT_EQ(Judge(kLower, {1, 1, 1}, {6, 6, 6}), Verdict::kUnsure);  // no noise seen yet
+  EXPECT_EQ(Judge(kLower, {1, 1, 1}, {6, 6, 6}), Verdict::kUnsure);  // the noise is still unknown
   EXPECT_EQ(Judge(kLower, From(1, 4), From(6, 4)), Verdict::kWorse);
   EXPECT_EQ(RepetitionsFor(1), 4u);
   EXPECT_EQ(RepetitionsFor(20), 6u);
@@ -60,7 +60,7 @@ TEST(Compare, TooFewRepetitionsAreUnsure) {
   EXPECT_EQ(RepetitionsFor(4000), 10u);
 }
 
-// Of as many figures of a run each the same number of times.
+// Runs with `figures` figures each, and the same number of repetitions.
 Results Runs(size_t figures, size_t repetitions, const std::function<double(size_t)>& value) {
   Results results;
   for (size_t n = 0; n < repetitions; ++n) {
@@ -92,7 +92,7 @@ TEST(Compare, TwoOfOneThingHardlyEverDifferHoweverManyFiguresAndRepetitions) {
       const Results before = Runs(kFigures, repetitions, any);
       wrong += VerdictsOf(before, Runs(kFigures, repetitions, any)) > 0 ? 1 : 0;
     }
-    // 5 % and three standard deviations.
+    // The tolerance is 5 % and three standard deviations.
     EXPECT_LE(wrong, 0.05 * kTrials + 3 * std::sqrt(0.05 * 0.95 * kTrials)) << repetitions;
   }
 }
@@ -137,12 +137,12 @@ TEST(Compare, TheHostsClockIsNobodysFault) {
   const auto made = Compare(by_host(1, 5), by_host(6, 5));
   EXPECT_EQ(made.at(0).verdict, Verdict::kDifferent);
   EXPECT_FALSE(IsWorse(made.at(0).verdict));
-  // Results from before figures said so.
+  // Results from before figures said which direction is better.
   EXPECT_EQ(Compare(Of("launch", Figure::Better::kLower, From(1, 5)), by_host(6, 5)).at(0).verdict,
             Verdict::kDifferent);
 }
 
-// One row, as "figure: before -> after: verdict".
+// A comparison's row as "figure: before -> after: verdict".
 std::vector<std::string> Told(const Results& before, const Results& after) {
   const auto side = [](const Comparison::Side& one) {
     return one.why.empty() ? std::to_string(one.median.n) + " values" : one.why;

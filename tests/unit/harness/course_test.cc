@@ -25,7 +25,7 @@ Scenario CourseScenario(const Question& question, Nanos length) {
   return scenario;
 }
 
-// Two tenants; a uses `part` of each sample but for one, of which it uses nothing.
+// Two tenants. a uses `part` of each sample, except for one sample in which it uses nothing.
 Outcome CourseOutcome(Nanos length, double part, size_t without) {
   Outcome outcome;
   outcome.tenants.resize(2);
@@ -52,7 +52,7 @@ TEST(Course, HasEveryWindowOfAShortRun) {
   EXPECT_EQ(course.tenants[0].low, course.tenants[0].high);
   EXPECT_EQ(course.tenants[0].low.front(), 50);
   EXPECT_EQ(course.tenants[0].ask.share, 0.75);
-  // Of what both used.
+  // Relative to what both used.
   const Scenario shares = CourseScenario(ShareQuestion(), Seconds(4));
   const Course of_used =
       CourseOf(shares, shares.cases[0], CourseOutcome(Seconds(4), 0.5, SIZE_MAX), {});
@@ -72,7 +72,7 @@ TEST(Course, OfALongRunIsBoundedAndKeepsTheWorstWindow) {
 }
 
 TEST(Course, SaysWhichWindowsCount) {
-  // b serves requests: in the first second after the warm-up it has one throughout, then none.
+  // b serves requests: in the first second after the warm-up it always has one, and then none.
   Scenario scenario = CourseScenario(ShareQuestion(), Seconds(4));
   scenario.cases[0].tenants[1].mode = player::PlayMode::kOpenLoop;
   Outcome outcome = CourseOutcome(Seconds(4), 0.75, SIZE_MAX);
@@ -82,13 +82,13 @@ TEST(Course, SaysWhichWindowsCount) {
   const Course course = CourseOf(scenario, scenario.cases[0], outcome, {});
   const TenantCourse& a = course.tenants[0];
   const TenantCourse& b = course.tenants[1];
-  EXPECT_EQ(a.high.back(), 100);  // drawn
+  EXPECT_EQ(a.high.back(), 100);  // this window is drawn
   EXPECT_EQ(a.least, 75);
-  EXPECT_EQ(a.most, 75);  // but no error: b had no work
+  EXPECT_EQ(a.most, 75);  // this is not an error, since b had no work
   EXPECT_EQ(b.low.back(), 0);
   EXPECT_EQ(b.least, 25);
   EXPECT_EQ(b.most, 25);
-  // Above a cap is above it in any case, below it only with work.
+  // A tenant may be above its cap with or without work, but below it only with work.
   scenario.question = &CapQuestion();
   const Course cap = CourseOf(scenario, scenario.cases[0], outcome, {});
   EXPECT_EQ(cap.tenants[1].least, 25);
@@ -107,7 +107,7 @@ TEST(Course, OfLatenciesHasAsManyNinesAsThereAreRequests) {
   const Course course = CourseOf(scenario, scenario.cases[0], outcome, {});
   const TenantCourse& a = course.tenants[0];
   EXPECT_EQ(a.requests, 1000u);
-  ASSERT_EQ(a.latency_us.size(), 32u);  // three nines and the greatest
+  ASSERT_EQ(a.latency_us.size(), 32u);  // three nines and the maximum
   EXPECT_EQ(a.latency_us[0], 1);
   EXPECT_EQ(a.latency_us[10], 900);
   EXPECT_EQ(a.latency_us[20], 990);

@@ -12,7 +12,7 @@
 namespace gpushare::harness {
 namespace {
 
-// A tenant that has `part` of each sample, from sample `changes` on `later`.
+// A tenant with `part` of each sample, and `later` from sample `changes` on.
 TenantOutcome Uses(const std::string& name, size_t samples, double part, size_t changes = SIZE_MAX,
                    double later = 0) {
   TenantOutcome tenant;
@@ -57,7 +57,7 @@ TEST(Figures, OfShares) {
   // In the last second b has nothing.
   figures = Figures(scenario, {"", {Uses("a", 400, 0.6), Uses("b", 400, 0.2, 300, 0)}});
   EXPECT_NEAR(figures["worst_error"], 25, 1e-6);
-  // What was before the warm-up's end is no part of it.
+  // Samples before the end of the warm-up do not count.
   figures = Figures(scenario, {"", {Uses("a", 400, 0, 100, 0.75), Uses("b", 400, 0.25)}});
   EXPECT_NEAR(figures["worst_error"], 0, 1e-6);
 }
@@ -69,7 +69,7 @@ TEST(Figures, OfCaps) {
   auto figures = Figures(scenario, {"", {Uses("a", 400, 0.3)}});
   EXPECT_NEAR(figures["a.share"], 30, 1e-6);
   EXPECT_NEAR(figures["worst_over"], 0, 1e-6);
-  // A half second of all of it: half the window.
+  // Half a second of the whole device is half of the window.
   figures = Figures(scenario, {"", {Uses("a", 400, 0.3, 350, 1)}});
   EXPECT_NEAR(figures["worst_over"], 35, 1e-6);
 }
@@ -81,7 +81,7 @@ TEST(Figures, OfLatencies) {
   TenantOutcome online = Uses("online", 400, 0.2), by_itself = Uses("online", 400, 0.2);
   for (int i = 0; i < 200; ++i) {
     const Nanos arrival = Millis(20 * i);
-    // Before the warm-up's end they are slow, and do not count.
+    // Requests before the end of the warm-up are slow and do not count.
     online.requests.push_back({arrival, arrival < Seconds(1) ? Seconds(1) : Micros(200 + i)});
     by_itself.requests.push_back({arrival, Micros(100)});
   }
@@ -97,7 +97,7 @@ TEST(Figures, ARequestThatWasNotServedTookUntilTheEnd) {
   service.mode = player::PlayMode::kOpenLoop;
   const Scenario scenario = Of(LatencyQuestion(), {service});
   TenantOutcome online = Uses("online", 400, 0.1);
-  // Served from the warm-up's end to 2 s at 100 us each, then starved.
+  // Served at 100 us each from the end of the warm-up to 2 s, then starved.
   for (int i = 0; i < 100; ++i) online.requests.push_back({Millis(1000 + 10 * i), Micros(100)});
   for (int i = 0; i < 200; ++i) online.unserved.push_back(Millis(2000 + 10 * i));
   online.unserved.insert(online.unserved.begin(), Millis(500));  // before the warm-up's end
@@ -105,7 +105,7 @@ TEST(Figures, ARequestThatWasNotServedTookUntilTheEnd) {
   EXPECT_NEAR(figures["online.served"], 100.0 / 3, 1e-6);
   EXPECT_NEAR(figures["online.p999"], 2e6, 1e-6);  // the first of them
   EXPECT_NEAR(figures["online.p50"], 500e3, 11e3);
-  // Starved altogether is not the best there is.
+  // Complete starvation must not be the best result.
   online.requests.clear();
   figures = Figures(scenario, {"", {online}});
   EXPECT_EQ(figures["online.served"], 0);
@@ -130,16 +130,16 @@ TEST(Figures, AWindowCountsForATenantWhereItHadWork) {
   service.ask.share = 0.5;
   job.ask.share = 0.5;
   const Scenario scenario = Of(ShareQuestion(), {service, job});
-  // It works from 1 s to 2.5 s, and has what it asked for; then it is idle and the job has all.
+  // It works from 1 s to 2.5 s and has its share; then it is idle and the job has the whole device.
   TenantOutcome online = Uses("online", 400, 0.5, 250, 0);
   online.requests = {{Millis(900), Millis(700)}, {Millis(1500), Millis(1000)}};
   auto figures = Figures(scenario, {"", {online, Uses("job", 400, 0.5, 250, 1)}});
   EXPECT_NEAR(figures["worst_error"], 0, 1e-6);
-  // What the job is short of is an error though the other has work for a part of the time only.
+  // The job's shortage is an error, although the other one has work for only a part of the time.
   figures = Figures(scenario,
                     {"", {Uses("online", 400, 0.5, 250, 0.7), Uses("job", 400, 0.5, 250, 0.3)}});
   EXPECT_NEAR(figures["worst_error"], 20, 1e-6);
-  // And where it waits for its requests, it is starved.
+  // If it has to wait with its requests meanwhile, it is starved.
   online.requests[1].latency = Millis(2500);
   figures = Figures(scenario, {"", {online, Uses("job", 400, 0.5, 250, 1)}});
   EXPECT_NEAR(figures["worst_error"], 50, 1e-6);

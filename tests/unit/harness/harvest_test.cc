@@ -32,7 +32,7 @@ std::string WithHarvest(const std::string& part, const std::string& by) {
   return text.replace(at, part.size(), by);
 }
 
-// A tenant that uses `part` of the device within each stretch of `on` and nothing else.
+// A tenant that uses `part` of the device in each stretch of `on`, and nothing otherwise.
 TenantOutcome UsesWithin(const std::string& name, std::vector<std::pair<Nanos, Nanos>> on,
                          double part) {
   TenantOutcome tenant;
@@ -66,7 +66,7 @@ TEST(Harvest, IsOfTheTimeThatRequestsLeaveOver) {
   online.requests = {{Seconds(1), Millis(250), Seconds(1)}};
   TenantOutcome by_itself = online;
   by_itself.requests = {{Seconds(1), Millis(200)}};
-  // The job has half of what is left over before it, nothing after it, and a tenth of its second half.
+  // The job has half of the left-over time before the request, nothing after it, and a tenth of its second half.
   TenantOutcome job = UsesWithin("job", {{Nanos(0), Seconds(1)}}, 0.5);
   const TenantOutcome beside = UsesWithin("job", {{Millis(1125), Millis(1250)}}, 0.1);
   for (size_t i = 0; i < job.fine_ns.size(); ++i) job.fine_ns[i] += beside.fine_ns[i];
@@ -81,7 +81,7 @@ TEST(Harvest, IsOfTheTimeThatRequestsLeaveOver) {
 TEST(Harvest, WhatARequestWaitsBeforeItsFirstCommandIsLeftOverAndIsTaken) {
   const auto scenario = ParseScenario(kHarvest, "s.yaml");
   ASSERT_TRUE(scenario.ok()) << scenario.status();
-  // As one that waits for others to make a batch: it came at 1 s, its commands at 1.2 s.
+  // Like a request that waits for others to fill a batch: it arrives at 1 s, its commands at 1.2 s.
   TenantOutcome online = UsesWithin("online", {}, 0);
   online.requests = {{Seconds(1), Millis(250), Millis(1200)}};
   const TenantOutcome job = UsesWithin("job", {{Nanos(0), Millis(1200)}}, 1);
@@ -118,7 +118,7 @@ TEST(Harvest, OfNoTimeThereIsNone) {
   EXPECT_EQ(figures["left_over"], 0);
   EXPECT_EQ(figures.count("harvest"), 0u);
   EXPECT_NEAR(figures["taken"], 100, 1e-9);
-  // And where nobody asked anything, there is nothing to take.
+  // Without any requests there is nothing to harvest from.
   online.requests.clear();
   figures = HarvestOf(*scenario, {"", {online, job}});
   EXPECT_NEAR(figures["harvest"], 100, 1e-9);
@@ -155,7 +155,7 @@ TEST(Harvest, IsAskedOfAServiceAndOfOthers) {
       ParseScenario(WithHarvest("warm_up: 500ms", "grace: 2ms"), "s.yaml")->settings.at("grace"),
       2e6);
   EXPECT_EQ(ParseScenario(kHarvest, "s.yaml")->settings.at("grace"), 30e3);
-  // Of other questions it is no key.
+  // The key does not exist for other questions.
   EXPECT_THAT(refused(WithHarvest("question: harvest", "question: serving\ngrace: 1ms")),
               ::testing::HasSubstr("s.yaml:2: there is no key 'grace'"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is left over, as the harness has it of what the service's program saw, against what the simulated GPU itself says in every
-// microsecond: whether a command of the service was there, and what the job had.
+// Compares the harness's left-over time, computed from what the service's program saw, with the simulated GPU's own
+// record for every microsecond: whether a command of the service was present, and what the job had.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace gpushare::harness {
 namespace {
 
 constexpr int kLengthUs = 200'000;
-constexpr int kGraceUs = 30;  // of the scenario
+constexpr int kGraceUs = 30;  // the scenario's grace
 constexpr uint32_t kOnline = 1, kJob = 2;
 
 constexpr char kBatches[] = R"(question: harvest
@@ -33,7 +33,7 @@ cases:
       - {name: job, work: {kernels: 20us}}
 )";
 
-// A program of the simulated GPU's with one stream.
+// A program on the simulated GPU, with one stream.
 class SimPort final : public player::Port {
  public:
   SimPort(CUcontext context, CUfunction spin, CUstream stream)
@@ -67,19 +67,19 @@ struct Served {
   std::string name;
   player::PlayMode mode;
   Nanos kernel;
-  int kernels;  // of a request
+  int kernels;  // kernels in each request
   Nanos wait{0};
 };
 
 class LeftOverTruth : public sim_test::SimTest, public ::testing::WithParamInterface<Served> {
  protected:
-  // As a GPU's: launches, synchronisation and what comes between take their time.
+  // Like a real GPU: launches, synchronization and the time between them cost something.
   void SetUp() override { Start("name=Test GPU,sms=100,memory=1GiB"); }
 
   void Play(const Served& served);
 
-  Outcome outcome_;                     // as a run's
-  double left_over_ = 0, harvest_ = 0;  // %, by the truth
+  Outcome outcome_;                     // like that of a run
+  double left_over_ = 0, harvest_ = 0;  // %, by the simulator's record
 };
 
 void LeftOverTruth::Play(const Served& served) {
@@ -93,7 +93,7 @@ void LeftOverTruth::Play(const Served& served) {
     program.steps.push_back({nullptr, 100, 32, 0, static_cast<uint64_t>(served.kernel.count()), 0});
   }
   player::PlayOptions options = {.mode = served.mode, .start = start, .end = start + Millis(200)};
-  // Some behind one another, most with time between them.
+  // Some requests come back to back, most with time between them.
   for (Nanos at = Micros(700); at < Millis(200); at += Micros(1730)) options.arrivals.push_back(at);
   for (Nanos at = Micros(777); at < Millis(200); at += Micros(5410)) options.arrivals.push_back(at);
   std::sort(options.arrivals.begin(), options.arrivals.end());
@@ -104,7 +104,8 @@ void LeftOverTruth::Play(const Served& served) {
   {
     sim_test::SimThread service(
         "service", [&] { EXPECT_TRUE(player::Play(program, options, online_port, &result).ok()); });
-    // Kernels of 20 us, one at a time, and none while the service has commands: nobody can make more of what is left over.
+    // Kernels of 20 us, one at a time, and none while the service has commands: no job could use more of the
+    // left-over time.
     sim_test::SimThread others("job", [&] {
       job_port.SleepUntil(start);
       while (!over) {
@@ -120,7 +121,7 @@ void LeftOverTruth::Play(const Served& served) {
     });
     online_port.SleepUntil(start);
     TenantOutcome tenants[2];
-    int quiet = kGraceUs + 1;  // us since the service had a command
+    int quiet = kGraceUs + 1;  // us since the last command of the service
     double left_ns = 0, harvested_ns = 0, before = 0;
     for (int at = 0; at <= kLengthUs; ++at) {
       ASSERT_EQ(online_port.Now(), start + Micros(at));
@@ -158,9 +159,9 @@ TEST_P(LeftOverTruth, IsWhatTheSimulatedGpuSays) {
     if (each.name == "harvest") harvest = each.value;
   }
   ASSERT_TRUE(left_over.has_value() && harvest.has_value());
-  // The program hears of a command's end some microseconds late.
+  // The program learns of a command's end some microseconds late.
   EXPECT_NEAR(*left_over, left_over_, 0.5);
-  // Between two looks device time counts as evenly spread, also where a request begins in between.
+  // Between two samples device time counts as evenly spread, even if a request begins in between.
   EXPECT_NEAR(*harvest, harvest_, 0.3);
 }
 

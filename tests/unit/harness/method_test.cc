@@ -125,7 +125,7 @@ TEST(Method, WhatCannotBeIsNotSupported) {
   EXPECT_EQ(WhyNot(*FindMethod("gpushare-preload"), one),
             "65 processes; the simulated GPU has room for 64");
   EXPECT_EQ(WhyNot(*FindMethod("gpushare"), one), "");
-  // Each on a GPU of its own.
+  // Each tenant on a separate GPU.
   one.settings["apart"] = 1;
   EXPECT_EQ(WhyNot(*FindMethod("gpushare-preload"), one), "");
   EXPECT_EQ(WhyNot(*FindMethod("gpushare"), one), "its tenants are one program");

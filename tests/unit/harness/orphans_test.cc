@@ -28,7 +28,7 @@ TEST(Orphans, InSessionsOfTheirOwnEndToo) {
   AdoptOrphans();
   {
     Children children;
-    // The sleeper says that it is out of the group before its parent is ended.
+    // The sleeper reports that it has left the group before its parent is ended.
     const std::string script = "exec 9>" + pipe +
                                "; setsid sh -c 'echo out >&9; sleep 1000 & sleep 1000' & "
                                "sleep 1000";
@@ -43,7 +43,7 @@ TEST(Orphans, InSessionsOfTheirOwnEndToo) {
     char out[16];
     ASSERT_EQ(read(reader.get(), out, sizeof(out)), 4);
   }
-  // All who had the pipe are gone.
+  // All processes that had the pipe are gone.
   pollfd closed = {reader.get(), POLLIN, 0};
   EXPECT_EQ(poll(&closed, 1, 60'000), 1);
   EXPECT_TRUE((closed.revents & POLLHUP) != 0);
@@ -70,7 +70,7 @@ TEST(Orphans, OfOthersAreLeftAlone) {
   EndOrphans();
   prctl(PR_SET_CHILD_SUBREAPER, 0);
   EXPECT_EQ(waitpid(other, nullptr, WNOHANG), 0);
-  in.Reset();  // it has read all there is
+  in.Reset();  // it has read everything
   int status = -1;
   EXPECT_EQ(waitpid(other, &status, 0), other);
   EXPECT_EQ(status, 0);

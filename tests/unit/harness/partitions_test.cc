@@ -24,10 +24,10 @@ TEST(Partitions, SharesAreOfAllStepsByLargestRemainders) {
               ElementsAre(8, 5, 3));
   EXPECT_THAT(*StepsOf({Share("a", 0.333), Share("b", 0.333), Share("c", 0.333)}, kH200),
               ElementsAre(6, 5, 5));
-  // Each has one at least, of whoever has the most more than it asked for.
+  // Each gets at least one step, taken from the tenant that has the most beyond its request.
   EXPECT_THAT(*StepsOf({Share("a", 0.98), Share("b", 0.01), Share("c", 0.01)}, kH200),
               ElementsAre(14, 1, 1));
-  // Shares of less than all leave something.
+  // Shares that do not add up to 100 % leave some steps unused.
   EXPECT_THAT(*StepsOf({Share("a", 0.5)}, kH200), ElementsAre(8));
 }
 
@@ -41,7 +41,7 @@ TEST(Partitions, SharesOfAnyKindFitAndEachIsWithinAStep) {
       ASSERT_TRUE(steps.ok()) << steps.status();
       EXPECT_EQ(std::accumulate(steps->begin(), steps->end(), size_t{0}), 16u);
       for (size_t i = 0; i < 3; ++i) {
-        // Who has the one step that nobody goes without takes it from the others: two at the most.
+        // The minimum of one step is taken from the others, which changes them by at most two.
         EXPECT_NEAR(static_cast<double>((*steps)[i]), parts[i] * 16, 2) << first << " " << second;
       }
     }

@@ -128,7 +128,7 @@ TEST(StartLine, AllBeginWhenTheLastIsReady) {
   const std::string path = ::testing::TempDir() + "/start-line";
   std::filesystem::remove(path);
   ASSERT_TRUE(StartLine::Make(path).ok());
-  EXPECT_FALSE(StartLine::Make(path).ok());  // somebody's already
+  EXPECT_FALSE(StartLine::Make(path).ok());  // the path exists already
   auto a = StartLine::Open(path), b = StartLine::Open(path);
   ASSERT_TRUE(a.ok() && b.ok());
   a->Ready(Time(Seconds(2)));

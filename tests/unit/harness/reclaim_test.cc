@@ -27,7 +27,7 @@ cases:
       - {name: stays, share: 50%, work: {kernels: 1ms}}
 )";
 
-// By the part of the device that it has at each time.
+// A tenant with the given part of the device at each time.
 TenantOutcome Has(const std::string& name, const std::function<double(Nanos)>& part) {
   TenantOutcome tenant;
   tenant.name = name;
@@ -49,7 +49,7 @@ std::map<std::string, double> ReclaimOf(const Scenario& scenario, const Outcome&
   return figures;
 }
 
-// `back` has nothing for `delays` after each of its returns, then half.
+// `back` has nothing for `delays` after each of its returns, and then half.
 Outcome ReturnsAfter(std::pair<Nanos, Nanos> delays) {
   const auto is_back = [delays](Nanos at) {
     return at < Millis(500) || (at >= Seconds(1) + delays.first && at < Millis(1400)) ||
@@ -65,8 +65,8 @@ Outcome ReturnsAfter(std::pair<Nanos, Nanos> delays) {
 TEST(Reclaim, IsTheTimeUntilTheFirstWindowThatHasTheShare) {
   const auto scenario = ParseScenario(kReclaim, "s.yaml");
   ASSERT_TRUE(scenario.ok()) << scenario.status();
-  // At once; and 150 ms later, so that a window of 100 ms has four fifths of its share (its half of what both used: 0.9
-  // without it, 1 with it) when it begins some 19 ms before that.
+  // Once at once, and once 150 ms later. In the latter case a window of 100 ms has four fifths of its share (its half
+  // of what both used: 0.9 without it, 1 with it) if it begins some 19 ms before that.
   auto figures = ReclaimOf(*scenario, ReturnsAfter({Nanos(0), Millis(150)}));
   EXPECT_NEAR(figures["back.reclaim_worst"], 150 - 100 * (1 - 0.4 * 0.9 / (0.5 - 0.4 * 0.1)), 0.11);
   EXPECT_NEAR(figures["back.reclaim"], figures["back.reclaim_worst"] / 2, 0.1);  // of two
@@ -84,7 +84,7 @@ TEST(Reclaim, WhatIsNeverReachedTookAllTheTimeThatItWasThere) {
   auto figures = ReclaimOf(*scenario, ReturnsAfter({Nanos(0), Seconds(1)}));
   EXPECT_EQ(figures["back.reclaim_worst"], 400);
   EXPECT_EQ(figures["back.reclaimed"], 50);
-  // Who had not ended its work when it was to come back was never away.
+  // A tenant whose work had not ended when it was to return was never away.
   Outcome busy = ReturnsAfter({Nanos(0), Seconds(1)});
   busy.tenants[0].away.clear();
   figures = ReclaimOf(*scenario, busy);

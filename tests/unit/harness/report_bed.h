@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results to make reports of.
+// Sample results for tests of reports.
 #ifndef GPUSHARE_TESTS_UNIT_HARNESS_REPORT_BED_H_
 #define GPUSHARE_TESTS_UNIT_HARNESS_REPORT_BED_H_
 
@@ -21,7 +21,7 @@ inline Given GivenRuns(std::vector<Result> runs, std::string file = "r.jsonl") {
   return given;
 }
 
-// Of the question `share`: two tenants that ask for 75 % and 25 %, of which the first had `got`, and `worst` in a window.
+// A run of the question `share`: two tenants ask for 75 % and 25 %. The first had `got`, and `worst` in one window.
 inline Result ShareRun(const std::string& method, int repetition, double got, double worst) {
   Result run = {.scenario = "share", .one_case = "two", .method = method, .repetition = repetition};
   run.course = {.question = "share",
@@ -48,7 +48,7 @@ inline Result ShareRun(const std::string& method, int repetition, double got, do
   return run;
 }
 
-// The same run that gave nothing.
+// The same run without figures.
 inline Result WithoutFigures(Result run) {
   run.figures.clear();
   for (TenantCourse& tenant : run.course.tenants) {

@@ -48,7 +48,7 @@ TEST(ReportModel, AMethodOfTwoFilesIsTwo) {
   const Report report = ReportOf(given);
   EXPECT_THAT(report.methods, ElementsAre("native", "gpushare (1)", "gpushare (2)"));
   EXPECT_EQ(FindRow(report.scenarios[0].cases[0], "a.share")->by_method.at(2).value, 60);
-  // What each asked for is its own.
+  // Each tenant has what it asked for.
   EXPECT_EQ(report.scenarios[0].cases[0].parts[2].good, 1u);
 }
 

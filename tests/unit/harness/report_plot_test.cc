@@ -105,7 +105,7 @@ TEST(ReportSvg, NoTwoOfTwentyStylesAreTheSame) {
   std::set<std::string> styles = {StyleOf(kOfNobody)}, colours = {ColourOf(kOfNobody)};
   for (size_t i = 0; i < 24; ++i) styles.insert(StyleOf(i));
   EXPECT_EQ(styles.size(), 25u);
-  // The project's own methods have one each.
+  // Each of the project's own methods has its own colour.
   for (size_t i = 0; i < MethodNames().size(); ++i) colours.insert(ColourOf(i));
   EXPECT_EQ(colours.size(), MethodNames().size() + 1);
 }
@@ -138,7 +138,7 @@ TEST(ReportPlots, WhatHasNoFigureSaysWhy) {
   const std::vector<Plot> asked = AskedPlots(report, one);
   ASSERT_EQ(asked.size(), 1u);
   EXPECT_THAT(asked[0].svg, HasSubstr("1 of 1 run failed"));
-  EXPECT_EQ(SharePlots(report, one).size(), 1u);  // of gpushare alone
+  EXPECT_EQ(SharePlots(report, one).size(), 1u);  // of gpushare only
   EXPECT_TRUE(LatencyPlots(report, one).empty());
 }
 
@@ -178,7 +178,7 @@ TEST(ReportPlots, OverheadIsAgainstNative) {
   EXPECT_THAT(bars[2].svg, HasSubstr("what is compared with"));
 }
 
-// The method always had the same; what it is compared with did not.
+// The method always had the same value; native, with which it is compared, did not.
 TEST(ReportPlots, OverheadIsAsUncertainAsNativeIs) {
   std::vector<Result> runs;
   for (const int i : {0, 1, 2}) {

@@ -25,7 +25,7 @@ std::string TextOf(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// As a disk that has so much room and no more, until it goes.
+// Acts like a disk with limited room, until it is destroyed.
 class Room {
  public:
   explicit Room(rlim_t bytes) : ignored_(signal(SIGXFSZ, SIG_IGN)) {
@@ -74,7 +74,7 @@ TEST_F(ResultsFileTest, IsWrittenAnew) {
 }
 
 TEST_F(ResultsFileTest, StandardOutputKeepsWhatIsThereAlready) {
-  // A child's, so that the test's own is left alone.
+  // Runs in a child process, so that the test's own limits stay unchanged.
   for (const int flags : {0, O_APPEND}) {
     std::ofstream(path_, std::ios::binary) << (flags == 0 ? "" : "before\n");
     const auto run = [&] {

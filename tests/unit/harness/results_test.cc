@@ -101,12 +101,12 @@ TEST(Results, SaysSoInWordsForPeople) {
               HasSubstr("r.jsonl:1: it is not what `gpushare bench run --out` writes"));
   EXPECT_THAT(refused(here + "{\"scenario\": NaN}\n"), HasSubstr("the line is no JSON"));
   EXPECT_THAT(refused(here + "{\"scenario\":\"s\"}\n"), HasSubstr("key 'case' not found"));
-  // Of such a count the library makes any.
+  // The library would turn such a number into any count.
   EXPECT_THAT(
       refused(here + "{\"scenario\":\"s\",\"case\":\"c\",\"method\":\"m\",\"repetition\":4e56}\n"),
       HasSubstr("a whole number is wanted"));
   EXPECT_THAT(refused("{\"gpushare_bench\":1e300}\n"), HasSubstr("a whole number is wanted"));
-  // As `cat` makes one file of two.
+  // `cat` of two files gives such a file.
   EXPECT_THAT(refused(here + FormatResult({.scenario = "share"}) + here),
               HasSubstr("r.jsonl:3: other results begin here"));
   for (const std::string& text : {here + "{\"scenario\":\"s\"}\n", here + "{\"scenario\":5}\n"}) {

@@ -120,7 +120,7 @@ TEST(Scenario, IsTakenShort) {
   EXPECT_EQ(taken->window, Millis(200));
   ASSERT_EQ(taken->cases.size(), 1u);
   EXPECT_EQ(taken->cases[0].name, "other");
-  // Without any it is as it is.
+  // Without such settings nothing changes.
   const auto without = ParseScenario(kGood, "s.yaml", nullptr, Length::kShort);
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_EQ(without->length, Seconds(2));
@@ -190,7 +190,7 @@ TEST(Scenario, MemoryIsAskedForInAPattern) {
   EXPECT_THAT(refused("memory: 2GiB", "memory: 0.5"), HasSubstr("allowed: 1MiB to 1024TiB"));
   EXPECT_THAT(refused("name: a, ", "name: a, fault: {kind: killed, at: 1s}, "),
               HasSubstr("there is no key 'fault'"));
-  // Of a question that has no such keys.
+  // The question has no such keys.
   EXPECT_THAT(Refused(With("share: 75%", "memory: 1GiB, share: 75%")),
               HasSubstr("there is no key 'memory'"));
 }

@@ -57,7 +57,7 @@ TEST(Serving, BatchesAreReadByAscendingSize) {
   EXPECT_EQ(server.work.kernels()[2].duration, Micros(300));
   EXPECT_EQ(server.wait, Millis(2));
   EXPECT_EQ(server.goal, Millis(5));
-  // Eight requests take 800 us: half of the time is theirs at 5000 a second.
+  // Eight requests take 800 us, which is half of the time at 5000 a second.
   EXPECT_DOUBLE_EQ(RequestsPerSecond(server), 5000);
 }
 
@@ -95,7 +95,7 @@ TenantOutcome Answers(const std::string& name, std::vector<player::Request> requ
 TEST(Serving, FiguresAreOfWhatWasAnsweredSinceTheWarmUp) {
   const auto scenario = ParseScenario(kServing, "s.yaml");
   ASSERT_TRUE(scenario.ok()) << scenario.status();
-  // One batch in the warm-up, one of three, and one of a single request that is late.
+  // One batch in the warm-up, one of three requests, and one of a single request that is late.
   const TenantOutcome server = Answers("server", {{Millis(500), Millis(1)},
                                                   {Millis(1100), Millis(5)},
                                                   {Millis(1101), Millis(4)},

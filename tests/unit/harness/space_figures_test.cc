@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The questions memory, overhead and faults, on outcomes that are made up.
+// The questions memory, overhead and faults, with made-up outcomes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ Scenario Of(const Question& question, std::vector<Tenant> tenants) {
   return scenario;
 }
 
-// Has `part` of each of 100 samples, from sample `changes` on `later`.
+// Has `part` of each of 100 samples, and `later` from sample `changes` on.
 TenantOutcome Uses(const std::string& name, double part, size_t changes = SIZE_MAX,
                    double later = 0) {
   TenantOutcome tenant;
@@ -59,7 +59,7 @@ Tenant WithQuota(uint64_t mib) {
 TEST(MemoryFigures, WhatFitsIsGrantedAndWhatExceedsIsRefused) {
   TenantOutcome a = Uses("a", 0), b = Uses("b", 0);
   a.memory = {{Millis(1), 60 * kMiB, 0, true},           // fits
-              {Millis(2), 40 * kMiB, 60 * kMiB, true},   // to the byte
+              {Millis(2), 40 * kMiB, 60 * kMiB, true},   // fits exactly
               {Millis(3), 1, 100 * kMiB, false},         // a byte too many
               {Millis(4), 50 * kMiB, 60 * kMiB, true}};  // granted though it exceeds
   a.most_bytes = 110 * kMiB;
@@ -90,7 +90,7 @@ TEST(OverheadFigures, AreHeldAgainstTheSameNatively) {
   EXPECT_NEAR(*figures["busy"], 72, 1e-6);
   EXPECT_EQ(figures["launch.host_ratio"], 1.5);
   EXPECT_EQ(figures["launch.host_ns"], 150);
-  // Without a run to hold it against there is nothing to say.
+  // Without a run to compare with there is no figure.
   EXPECT_EQ(Figures(scenario, outcome).at("throughput"), std::nullopt);
 }
 
@@ -101,7 +101,7 @@ TEST(FaultFigures, OfOneThatIsNotHurtAndOneThatRecovers) {
   const Scenario scenario = Of(FaultsQuestion(), {breaks, a, b});
   TenantOutcome broken = Uses("broken", 0.3, 50, 0);
   broken.broke_at = Millis(495);  // and the samples from 500 ms on are after it
-  // a has more before than it asked for: what it asked for is its own. b has nothing for 200 ms.
+  // a has more than it asked for before the fault, but only its share counts. b has nothing for 200 ms.
   TenantOutcome none_for_a_while = Uses("b", 0.2, 50, 0);
   for (size_t i = 71; i <= 100; ++i) {
     none_for_a_while.used_ns[i] = none_for_a_while.used_ns[70] + int64_t(i - 70) * 2'100'000;
@@ -111,7 +111,7 @@ TEST(FaultFigures, OfOneThatIsNotHurtAndOneThatRecovers) {
   EXPECT_NEAR(*figures["a.after"], 40, 1e-6);
   EXPECT_EQ(figures["a.recovery"], 0);
   EXPECT_NEAR(*figures["b.before"], 20, 1e-6);
-  // The first window in which it has four fifths of its own begins 180 ms after the fault.
+  // The first window in which it has four fifths of its share begins 180 ms after the fault.
   EXPECT_NEAR(*figures["b.recovery"], 180, 1e-6);
   EXPECT_EQ(figures["failed"], 0);
   EXPECT_EQ(figures.count("broken.before"), 0u);
@@ -137,13 +137,13 @@ TEST(FaultFigures, OfOthersThatFailed) {
   broken.broke_at = Millis(500);
   failed.error = "CUDA_ERROR_ILLEGAL_ADDRESS";
   failed.memory = {{Millis(400), kMiB, 0, false},         // before the fault
-                   {Millis(600), kMiB, 0, false},         // fitted
-                   {Millis(700), 200 * kMiB, 0, false}};  // did not
+                   {Millis(600), kMiB, 0, false},         // fits
+                   {Millis(700), 200 * kMiB, 0, false}};  // does not fit
   ByName figures = Figures(scenario, {"", {broken, failed}});
   EXPECT_EQ(figures["failed"], 1);
   EXPECT_EQ(figures["a.denied"], 1);
   EXPECT_EQ(figures["a.recovery"], 500);  // until the end
-  // A fault that never came says nothing of the others.
+  // A fault that never happened says nothing about the others.
   broken.broke_at.reset();
   figures = Figures(scenario, {"", {broken, failed}});
   EXPECT_EQ(figures.at("failed"), std::nullopt);
@@ -172,13 +172,13 @@ TEST(ScaleFigures, OfTheWorstTenantAndOfGroups) {
   EXPECT_NEAR(*figures["busy"], 80, 1e-6);
   EXPECT_NEAR(*figures["launch"], 2, 1e-9);
   EXPECT_NEAR(*figures["setup"], 1000, 1e-9);
-  // Nobody had anything: there is nothing to divide by.
+  // No tenant has anything, so there is nothing to divide by.
   figures = Figures(scenario, {"", {Uses("few-1", 0), Uses("many-1", 0), Uses("many-2", 0)}});
   EXPECT_EQ(figures.at("worst_off"), std::nullopt);
   EXPECT_EQ(figures.at("launch"), std::nullopt);
 }
 
-// A name of its own that looks like one of many.
+// A single entry's own name may look like a name out of many.
 TEST(ScaleFigures, AnEntryHasTheNameThatItWasGiven) {
   Tenant one, other;
   one.name = one.entry = "gpt-1b";

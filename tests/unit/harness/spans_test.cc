@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// So many SMs from `first` to `last`, in us.
+// `sms` SMs from `first` to `last`, in us.
 KernelSpan Span(int64_t first, int64_t last, int64_t sms) {
   return {first * 1000, last * 1000, (last - first) * 1000 * sms, (last - first) * 1980 * sms};
 }
@@ -37,20 +37,20 @@ TEST(Spans, ThoseThatRunTogetherHavePartsByTheirSms) {
 }
 
 TEST(Spans, WorkIsWhatKernelsTakeAloneHoweverLongTheyRan) {
-  // Two side by side, each of which takes 80 us alone; of the one the first half was before the start.
+  // Two kernels side by side, each of which takes 80 us alone. The first half of one was before the start.
   KernelSpan early = Span(-100, 100, 60), late = Span(150, 250, 20);
   early.work = late.work = 80'000;
   const auto work = WorkDone({{early}, {late}, {}}, kGrid);
   EXPECT_THAT(work[0], ElementsAre(0, 40'000, 40'000, 40'000));
   EXPECT_THAT(work[1], ElementsAre(0, 0, 40'000, 80'000));
   EXPECT_THAT(work[2], ElementsAre(0, 0, 0, 0));
-  // What runs on after the end has not done it all.
+  // A kernel that runs beyond the end has not done all its work.
   late.last = 350'000;
   EXPECT_THAT(WorkDone({{late}}, kGrid)[0], ElementsAre(0, 0, 20'000, 60'000));
 }
 
 TEST(Spans, OfTwoThatTakeTurnsEachHasWhatItsBlocksRan) {
-  // Slices of time between processes: both are there for as long, one ran for three quarters of that.
+  // Time slices between processes: both are present equally long, and one runs for three quarters of the time.
   KernelSpan favoured = Span(0, 300, 75), other = Span(0, 300, 25);
   const auto used = UsedOf({{favoured}, {other}}, kGrid);
   EXPECT_THAT(used[0], ElementsAre(0, 75'000, 150'000, 225'000));
@@ -58,7 +58,7 @@ TEST(Spans, OfTwoThatTakeTurnsEachHasWhatItsBlocksRan) {
 }
 
 TEST(Spans, WhatStandsStillWhileTheDeviceIsAnothersIsNotThere) {
-  // In turns of 100 us, with nobody's 10 between: of one tenant a kernel, of the other many.
+  // In turns of 100 us with 10 us unused between them: one tenant has a single kernel, the other has many.
   KernelSpans one = {{0, 300'000, 190'000 * 100, 190'000 * 200, 900}}, other;
   CutAway({{210'000, 320'000}, {100'000, 210'000}}, &one);
   EXPECT_THAT(one, ElementsAre(KernelSpan{0, 100'000, 190'000 * 100, 190'000 * 200, 900}));
@@ -82,7 +82,7 @@ TEST(Spans, WhatIsCutIsAllThereAndOnceAndElsewhere) {
     for (int64_t at = upto(50); at < 1000; at += upto(100)) {
       const int64_t until = at + upto(80);
       away.push_back({at, until});
-      at = until - upto(3);  // by a little they may overlap
+      at = until - upto(3);  // they may overlap slightly
     }
     KernelSpans kernels;
     for (int i = 0; i < 20; ++i) {

@@ -23,10 +23,10 @@ TEST(Statistics, FewValues) {
   EXPECT_EQ(five.value, 3);
   EXPECT_EQ(five.low, 1);
   EXPECT_EQ(five.high, 5);
-  EXPECT_DOUBLE_EQ(five.confidence, 1 - 2.0 / 32);  // all five on one side
+  EXPECT_DOUBLE_EQ(five.confidence, 1 - 2.0 / 32);  // unless all five are on one side
 }
 
-// The table of any textbook: of 6 values the ends, of 9 the second from each, of 20 the sixth.
+// From textbook tables: the extremes of 6 values, the second from either end of 9, and the sixth of 20.
 TEST(Statistics, IntervalsAreThoseOfTheBinomialDistribution) {
   const auto interval = [](size_t n) {
     std::vector<double> values;
@@ -42,7 +42,8 @@ TEST(Statistics, IntervalsAreThoseOfTheBinomialDistribution) {
   EXPECT_EQ(interval(20).n, 20u);
 }
 
-// Half to the power of so many is no double any more. By the normal distribution n/2 - 1.96 sqrt(n)/2 are left out.
+// A half to such a power is not a double any more. By the normal distribution n/2 - 1.96 sqrt(n)/2 values are left
+// out.
 TEST(Statistics, OfThousandsOfValuesToo) {
   std::vector<double> values;
   for (int i = 1; i <= 10'000; ++i) values.push_back(i);
@@ -67,7 +68,7 @@ TEST(Statistics, TheMedianLiesWithinAsOftenAsIsSaid) {
     if (median.low <= truth && truth <= median.high) ++within;
   }
   EXPECT_GE(confidence, 0.95);
-  // Four standard deviations.
+  // The tolerance is four standard deviations.
   EXPECT_NEAR(static_cast<double>(within) / kTrials, confidence, 0.02);
 }
 
@@ -76,7 +77,8 @@ TEST(Statistics, HowProbableItIsToLieApart) {
   EXPECT_NEAR(LeastChanceApart(6), 2.0 / 924, 1e-12);
   EXPECT_NEAR(ChanceApart({1, 2, 3}, {4, 5, 6}), 2.0 / 20, 1e-12);
   EXPECT_NEAR(ChanceApart({4, 5, 6}, {1, 2}), 2.0 / 10, 1e-12);
-  // Of the 20 orders these have the second of the one before the second of the other: 10, which is both ways all.
+  // In 10 of the 20 orders, the second value of one comes before the second of the other: all orders, counting both
+  // ways.
   EXPECT_NEAR(ChanceApart({1, 2, 4}, {3, 5, 6}), 1, 1e-12);
   EXPECT_EQ(ChanceApart({1, 2, 3}, {1, 2, 3}), 1);
   EXPECT_EQ(ChanceApart({2, 2, 2}, {2, 2, 2}), 1);
@@ -84,7 +86,7 @@ TEST(Statistics, HowProbableItIsToLieApart) {
 }
 
 TEST(Statistics, OfAllOrdersAsManyLieSoFarApart) {
-  // Of all ways to choose which 4 of 9 places are the one's.
+  // All ways to choose the 4 of 9 places that belong to the one.
   std::vector<double> chances;
   for (unsigned chosen = 0; chosen < 1U << 9; ++chosen) {
     if (std::popcount(chosen) != 4) continue;

@@ -22,7 +22,7 @@ TEST(Stretches, OfRequestsThatOverlapAreOne) {
   TenantOutcome tenant;
   tenant.requests = {{Micros(10), Micros(20)}, {Micros(20), Micros(30)}, {Micros(100), Micros(5)}};
   EXPECT_EQ(InMicros(Serving(tenant, Seconds(1))), (Expected{{10, 50}, {100, 105}}));
-  // What was not served was waiting until the end.
+  // Unserved requests were waiting until the end.
   tenant.unserved = {Micros(200), Micros(300)};
   EXPECT_EQ(InMicros(Serving(tenant, Micros(400))), (Expected{{10, 50}, {100, 105}, {200, 400}}));
   EXPECT_TRUE(Serving({}, Seconds(1)).empty());
@@ -30,12 +30,12 @@ TEST(Stretches, OfRequestsThatOverlapAreOne) {
 
 TEST(Stretches, InFlightIsARequestFromItsFirstCommandOn) {
   TenantOutcome tenant;
-  // The second had to wait for the first; the last two are a batch, which waited for the second of them.
+  // The second request waited for the first. The last two form a batch, which waited for the second of them.
   tenant.requests = {{Micros(10), Micros(20), Micros(11)},
                      {Micros(20), Micros(30), Micros(30)},
                      {Micros(100), Micros(15), Micros(108)},
                      {Micros(108), Micros(7), Micros(108)}};
-  tenant.unserved = {Micros(200)};  // and so nothing of it was launched
+  tenant.unserved = {Micros(200)};  // so none of its commands was launched
   EXPECT_EQ(InMicros(InFlight(tenant)), (Expected{{11, 50}, {108, 115}}));
   EXPECT_TRUE(InFlight({}).empty());
 }
@@ -59,12 +59,12 @@ TEST(Stretches, AndTheRestAreAllOfTheTime) {
 
 TEST(Stretches, DeviceTimeIsReadBetweenSamples) {
   TenantOutcome tenant;
-  tenant.fine_ns = {0, 100'000, 100'000, 150'000};  // all of it, nothing, half
+  tenant.fine_ns = {0, 100'000, 100'000, 150'000};  // the whole device, nothing, half
   const Nanos fine = Micros(100);
   EXPECT_DOUBLE_EQ(UsedIn(tenant, fine, {{Micros(50), Micros(150)}}), 50e3);
   EXPECT_DOUBLE_EQ(UsedIn(tenant, fine, {{Nanos(0), Micros(10)}, {Micros(200), Micros(220)}}),
                    20e3);
-  EXPECT_DOUBLE_EQ(UsedIn(tenant, fine, {{Nanos(0), Seconds(1)}}), 150e3);  // until the last one
+  EXPECT_DOUBLE_EQ(UsedIn(tenant, fine, {{Nanos(0), Seconds(1)}}), 150e3);  // until the last sample
   EXPECT_EQ(UsedIn({}, fine, {{Nanos(0), Seconds(1)}}), 0);
 }
 

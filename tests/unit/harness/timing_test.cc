@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of a scenario with one tenant that has these keys.
+// The tenant of a scenario with these keys.
 absl::StatusOr<Tenant> TenantWith(const std::string& keys) {
   const auto scenario =
       ParseScenario(absl::StrCat("question: cap\nlength: 2s\ncases:\n- name: one\n  tenants:\n"
@@ -55,7 +55,7 @@ TEST(Timing, RequestsComeByATrace) {
   std::mt19937_64 random(7), same(7);
   const std::vector<Nanos> expected = {Millis(500), Millis(750), Millis(750)};
   EXPECT_EQ(ArrivalsOf(*tenant, Seconds(2), random), expected);
-  EXPECT_EQ(random, same);  // the others' requests are what they are without it
+  EXPECT_EQ(random, same);  // the other tenants' requests are the same as without it
   EXPECT_EQ(RequestsExpected(*tenant, Seconds(2)), 3);
   const auto gaps = TenantWith(
       absl::StrCat("mode: requests, active: 0s-1s 1500ms-2s, arrivals: {gaps: ", times, "}"));
@@ -90,7 +90,7 @@ TEST(Timing, UniformArrivalsAreAsFarApartAsTheirRateSays) {
     EXPECT_NEAR(static_cast<double>((first[i] - first[i - 1]).count()), 1e7, 1);
   }
   EXPECT_LT(first[0], Millis(10));
-  EXPECT_NE(first[0], second[0]);  // two clients of one rate do not ask at once
+  EXPECT_NE(first[0], second[0]);  // two clients with the same rate do not ask at the same time
   std::mt19937_64 again(7);
   EXPECT_EQ(ArrivalsOf(*tenant, Seconds(2), again), first);
 }

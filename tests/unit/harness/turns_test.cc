@@ -13,7 +13,7 @@
 namespace gpushare::harness {
 namespace {
 
-// Of one case with two services and a job.
+// One case with two services and a job.
 Scenario Asking(const Question& question) {
   Scenario scenario;
   scenario.question = &question;
@@ -39,12 +39,12 @@ std::vector<double> WeightsOf(const Scenario& scenario, int repetitions) {
 
 TEST(Turns, TheFirstOfACaseWaitsForTheRunsAlone) {
   EXPECT_EQ(WeightsOf(Asking(CapQuestion()), 2), (std::vector<double>(6, 10.2)));
-  // Two services by themselves, and all of them natively, once for all methods and anew in each repetition.
+  // Each of the two services alone, and all of them natively: once for all methods, and again in each repetition.
   const std::vector<Scenario> scenarios = {Asking(LatencyQuestion())};
   const std::vector<Turn> turns = TurnsOf(scenarios, kThree, {.repetitions = 2});
   ASSERT_EQ(turns.size(), 6u);
   for (size_t i = 0; i < turns.size(); ++i) {
-    // What is compared with is not played again for native.
+    // The run to compare with is not repeated for native itself.
     const double itself = turns[i].method->name == "native" ? 0 : 10.2;
     EXPECT_NEAR(turns[i].weight, itself + (i % 3 == 0 ? 3 * 10.2 : 0), 1e-9) << i;
   }
@@ -69,7 +69,7 @@ TEST(Turns, WhatAMethodCannotDoTakesNoTime) {
     if (!turn.why_not.empty()) cannot.insert(turn.method->name);
   }
   EXPECT_EQ(cannot, (std::set<std::string>{"gpushare-spatial"}));
-  EXPECT_NEAR(sum, (1 + 3) * 10.2, 1e-9);  // whoever comes first of those that can
+  EXPECT_NEAR(sum, (1 + 3) * 10.2, 1e-9);  // whichever eligible one comes first
 }
 
 TEST(Turns, EachMethodHasOneInEachRepetitionAndNotAlwaysTheSame) {

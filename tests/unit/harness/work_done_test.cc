@@ -12,7 +12,7 @@
 namespace gpushare::harness {
 namespace {
 
-// A tenant that does so many parts of a second's work in each second, and before the warm-up ends in twos.
+// A tenant that does `part` of a second's work in each second. Before the end of the warm-up its work comes in twos.
 TenantOutcome Works(const std::string& name, double part) {
   TenantOutcome tenant;
   tenant.name = name;
@@ -27,7 +27,7 @@ TenantOutcome Works(const std::string& name, double part) {
 
 struct Asked {
   const char* question;
-  const char* first;  // its tenant's keys
+  const char* first;  // the keys of its tenant
 };
 
 class WorkDoneTest : public ::testing::TestWithParam<Asked> {
@@ -52,7 +52,7 @@ class WorkDoneTest : public ::testing::TestWithParam<Asked> {
 };
 
 TEST_P(WorkDoneTest, IsOfAllTenantsAfterTheWarmUpAndInPartsOfThatUngated) {
-  // Side by side they do more than the time is long.
+  // Side by side they do more work than fits into the time.
   const Outcome ungated = {"", {Works("a", 0.9), Works("b", 0.6)}};
   EXPECT_NEAR(Of({"", {Works("a", 0.5), Works("b", 0.7)}}, ungated).value(), 80, 1e-4);
   EXPECT_NEAR(Of(ungated, ungated).value(), 100, 1e-9);
@@ -87,7 +87,7 @@ TEST(WorkDone, TheLeastOfAllCasesIsTold) {
   EXPECT_THAT(report::HeadlinesOf(made, made.scenarios[0])[0].sentence,
               ::testing::HasSubstr("Together the tenants did 71.0 % of the work that they do "
                                    "ungated (worst in narrow)."));
-  // Native is held against itself, which says nothing.
+  // Native compared with itself says nothing.
   for (Result& each : given[0].results.runs) {
     each.method = "native";
     each.figures[1].value = 100;

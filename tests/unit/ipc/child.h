@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forked child that does one thing and says with its exit status whether it was right.
+// A forked child that runs one check and reports the result with its exit status.
 #ifndef GPUSHARE_TESTS_UNIT_IPC_CHILD_H_
 #define GPUSHARE_TESTS_UNIT_IPC_CHILD_H_
 
@@ -21,7 +21,7 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Whether it was right; waits for its end.
+  // Waits for the child to end. Returns whether its check passed.
   bool Wait() {
     if (pid_ <= 0) return right_;
     int status = 0;

@@ -37,7 +37,8 @@ TEST(Doorbell, NothingElseIsOne) {
   ASSERT_EQ(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
   EXPECT_FALSE(Doorbell::Of(base::UniqueFd(ends[0])).ok());
   EXPECT_FALSE(Doorbell::Of(base::UniqueFd(ends[1])).ok());
-  EXPECT_FALSE(Doorbell::Of(base::UniqueFd(eventfd(0, EFD_CLOEXEC))).ok());  // it blocks
+  EXPECT_FALSE(
+      Doorbell::Of(base::UniqueFd(eventfd(0, EFD_CLOEXEC))).ok());  // this descriptor blocks
   EXPECT_FALSE(Doorbell::Of(base::UniqueFd()).ok());
 }
 

@@ -57,7 +57,7 @@ TEST_F(ListenerTest, TwoMeetAtAPath) {
   }
 }
 
-// Anybody may fill it, and a broker that pauses has it full.
+// Anybody can fill the backlog, and it fills up while a broker pauses.
 TEST_F(ListenerTest, WhoFindsTooManyWaitingWaitsForRoom) {
   const auto listener = Listener::At(path(), 0600);
   ASSERT_TRUE(listener.ok());
@@ -96,7 +96,7 @@ TEST_F(ListenerTest, AsManyMayWaitAsTheMachineAllows) {
   }
 }
 
-// What a program that has closed its standard streams writes to them is not to come here.
+// Output that a program writes to its closed standard streams must not arrive here.
 TEST_F(ListenerTest, NothingIsUnderANumberThatAProgramMayHaveClosed) {
   const auto listener = Listener::At(path(), 0600);
   ASSERT_TRUE(listener.ok());
@@ -115,7 +115,8 @@ TEST_F(ListenerTest, NothingIsUnderANumberThatAProgramMayHaveClosed) {
       if (fd <= STDERR_FILENO || fcntl(fd, F_GETFD) != FD_CLOEXEC) return false;
     }
     for (int fd = 1; fd <= STDERR_FILENO; ++fd) {
-      if (fcntl(fd, F_GETFD) >= 0) return false;  // 0 is what was accepted, which only brokers do
+      if (fcntl(fd, F_GETFD) >= 0)
+        return false;  // 0 is the accepted connection, which only brokers have
     }
     return true;
   });
@@ -147,7 +148,7 @@ TEST_F(ListenerTest, ThereIsOneBrokerAtAPath) {
 TEST_F(ListenerTest, WhatADeadBrokerLeftIsReplaced) {
   Child broker([&]() -> bool {
     const auto listener = Listener::At(path(), 0600);
-    _exit(listener.ok() ? 0 : 1);  // without taking anything away
+    _exit(listener.ok() ? 0 : 1);  // does not take the socket away
   });
   ASSERT_TRUE(broker.Wait());
   ASSERT_TRUE(std::filesystem::exists(path()));
@@ -157,7 +158,7 @@ TEST_F(ListenerTest, WhatADeadBrokerLeftIsReplaced) {
   EXPECT_TRUE(Connect(path()).ok());
 }
 
-// A program that knows nothing of the lock.
+// A program that does not know the lock.
 TEST_F(ListenerTest, ASocketThatSomebodyAnswersIsNotReplaced) {
   for (const int type : {SOCK_SEQPACKET, SOCK_STREAM}) {
     const base::UniqueFd other(socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
@@ -204,13 +205,13 @@ TEST_F(ListenerTest, AProcessThatEndsIsSeenToThoughItsChildHoldsTheConnection) {
   Child process([&] {
     const auto mine = Connect(path());
     if (!mine.ok() || !Send(mine->get(), "hello").ok()) return false;
-    if (fork() == 0) {  // has the connection until the test lets go of the pipe
+    if (fork() == 0) {  // keeps the connection until the test closes the pipe
       hold.Reset();
       char byte;
       const ssize_t end = read(held.get(), &byte, 1);
       _exit(end == 0 ? 0 : 1);
     }
-    // Seen alive first: by a number alone nobody finds a process that has ended.
+    // It is seen alive first: a pid alone does not identify a process that has ended.
     const auto seen = ReceiveBefore(mine->get(), base::RealClock(), kNever);
     return seen.ok() && seen->packet == "seen";
   });
@@ -224,7 +225,7 @@ TEST_F(ListenerTest, AProcessThatEndsIsSeenToThoughItsChildHoldsTheConnection) {
   EXPECT_EQ(ReceiveBefore(theirs->get(), base::RealClock(), kNever)->packet, "hello");
   ASSERT_TRUE(Send(theirs->get(), "seen").ok());
   EXPECT_TRUE(AwaitReadable(std::array<int, 1>{peer->process.get()}, base::RealClock(), kNever));
-  EXPECT_EQ(Receive(theirs->get())->what, Received::kNothing);  // its child has it
+  EXPECT_EQ(Receive(theirs->get())->what, Received::kNothing);  // its child has the connection
   EXPECT_TRUE(process.Wait());
   hold.Reset();
   EXPECT_EQ(ReceiveBefore(theirs->get(), base::RealClock(), kNever)->what, Received::kEnd);

@@ -36,7 +36,7 @@ TEST(Message, ComesBackAsItWas) {
   }
 }
 
-// What processes of several versions agree on.
+// The format on which processes of several versions agree.
 TEST(Message, HasTheBytesThatTheHeaderSays) {
   EXPECT_EQ(Packet(Welcome{.session = 0x0102, .tenant = "ab"}), std::string("\x02\0\x01\0"
                                                                             "\x02\x01\0\0\0\0\0\0"
@@ -71,7 +71,7 @@ TEST(Message, OfAnotherKindOrProtocolItIsNone) {
             "start anew whichever is older");
 }
 
-// It is what who speaks another protocol is answered.
+// It is the answer to a client that speaks another protocol.
 TEST(Message, ARefusalIsReadInWhateverProtocolItComes) {
   const Refusal refusal{.code = 9, .message = "of different versions"};
   std::string packet = Packet(refusal);
@@ -89,14 +89,14 @@ TEST(Message, TextsHaveALengthAndAreUtf8) {
   std::string packet = Packet(Query{.what = "list"});
   packet.back() = '\xff';
   EXPECT_FALSE(Decode(packet).ok());
-  // A length that the packet does not have, up to one that would not fit into memory.
+  // A length beyond the packet, up to one that would not fit into memory.
   for (const char high : {'\0', '\x10', '\xff'}) {
     std::string longer = Packet(Query{.what = "list"});
     longer[4] = 5;
     longer[7] = high;
     EXPECT_FALSE(Decode(longer).ok());
   }
-  // As long as the packet, and longer than a text may be.
+  // A length that fits the packet, but exceeds the limit for a text.
   std::string text(kMostText + 1, 'x');
   std::string packed("\x06\0\x01\0\x01\x10\0\0", 8);
   EXPECT_FALSE(Decode(packed + text).ok());
@@ -116,7 +116,7 @@ TEST(Message, AnAnswerGoesInPartsOfWholeCharacters) {
     rest.remove_prefix(part.size());
   }
   EXPECT_EQ(together, answer);
-  // What is no UTF-8 ends too; such a Part is refused.
+  // Text that is not UTF-8 is split as well; such a Part is refused.
   EXPECT_FALSE(NextPart(std::string(kMostPart + 1, '\x80')).empty());
 }
 

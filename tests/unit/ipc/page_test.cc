@@ -27,7 +27,7 @@ base::UniqueFd Memory(off_t size, int seals) {
   return fd;
 }
 
-// Every way to write what only the other side may.
+// Tries every way to write to memory that only the other side may write.
 bool CanBeWritten(int fd) {
   void* const page = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (page != MAP_FAILED) munmap(page, kPageBytes);
@@ -64,7 +64,7 @@ TEST(Page, TheProcessCannotWriteItsLimits) {
   void* const page = const_cast<LimitsPage*>(seen->get());
   EXPECT_NE(mprotect(page, kPageBytes, PROT_READ | PROT_WRITE), 0);
   EXPECT_FALSE(CanBeWritten(limits->fd.get()));
-  // Nor by a descriptor of its own of the same memory.
+  // Opening the same memory again does not help.
   const std::string path = "/proc/self/fd/" + std::to_string(limits->fd.get());
   const base::UniqueFd again(open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (again) {
@@ -78,7 +78,7 @@ TEST(Page, NobodyCanTakeAPageAwayFromUnderItsReader) {
   ASSERT_TRUE(usage.ok());
   EXPECT_NE(ftruncate(usage->fd.get(), 0), 0);
   EXPECT_NE(ftruncate(usage->fd.get(), 1 << 20), 0);
-  // With a hole in it, it reads as zeroes.
+  // A page with a hole in it reads as zeros.
   const auto mine = MapUsage(usage->fd.get());
   ASSERT_TRUE(mine.ok());
   (*mine)->time_used_ns = 4711;
@@ -132,8 +132,8 @@ TEST(Page, AForkedChildDoesNotHaveIt) {
   }
 }
 
-// Each sleeps on the other's word, one of them through a mapping that it can only read: a wake-up that gets lost shows
-// as a wait of ten seconds.
+// Each process sleeps on the other's word, one of them through a read-only mapping. A lost wake-up shows as a wait of
+// ten seconds.
 TEST(Page, ProcessesWakeEachOther) {
   constexpr uint32_t kRounds = 2000;
   const auto limits = NewLimitsPage();

@@ -64,7 +64,7 @@ TEST(Socket, TheEndIsSeenOnceEverythingIsRead) {
   a.Reset();
   EXPECT_EQ(Receive(b.get())->packet, "last");
   EXPECT_EQ(Receive(b.get())->what, Received::kEnd);
-  // Under a signal's default the process would be gone.
+  // With the default action of the signal, the process would be killed.
   struct sigaction before, now{};
   now.sa_handler = SIG_DFL;
   sigaction(SIGPIPE, &now, &before);
@@ -81,7 +81,7 @@ TEST(Socket, APeerThatDoesNotReadHoldsUpNobody) {
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
 }
 
-// Sends what Send() would not.
+// Sends packets that Send() would not send.
 void SendRaw(int to, const std::string& packet, const std::vector<int>& fds) {
   std::vector<char> control(CMSG_SPACE(fds.size() * sizeof(int)));
   iovec data{const_cast<char*>(packet.data()), packet.size()};
@@ -114,11 +114,11 @@ TEST(Socket, WhatIsTooMuchIsRefusedAndClosed) {
   SendRaw(a.get(), std::string(kMostPacket + 1, 'x'), {0, 1});
   EXPECT_EQ(Receive(b.get()).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(OpenDescriptors(), open);
-  // An empty packet looks like the end; what came with it does not stay.
+  // An empty packet looks like the end, and the descriptors that came with it are closed.
   SendRaw(a.get(), "", {0, 1});
   EXPECT_EQ(Receive(b.get())->what, Received::kEnd);
   EXPECT_EQ(OpenDescriptors(), open);
-  // None of it harms the packet after it.
+  // None of this affects the next packet.
   ASSERT_TRUE(Send(a.get(), "next").ok());
   EXPECT_EQ(Receive(b.get())->packet, "next");
 }

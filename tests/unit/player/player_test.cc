@@ -8,8 +8,8 @@
 namespace gpushare::player {
 namespace {
 
-// A device that runs one command after another, takes `depth` of them ahead, and costs its caller 1 us a
-// launch. Its time passes only in its calls.
+// A device that runs one command after another, queues up to `depth` of them, and costs its caller 1 us for a launch.
+// Its time passes only during its calls.
 class FakePort final : public Port {
  public:
   absl::Status Launch(const Step& step) override {
@@ -94,12 +94,12 @@ TEST(PlayerTest, RequestsQueueInOrderOfArrival) {
   ASSERT_TRUE(Play(Sample(), options, port, &result).ok());
   ASSERT_EQ(result.requests.size(), 3u) << "the last would arrive at the end";
   EXPECT_EQ(result.requests[0].latency, Micros(151));
-  // Arrived while the first was served, which counts as latency.
+  // They arrived while the first was being served, which counts as latency.
   EXPECT_EQ(result.requests[1].latency, Micros(51 + 151));
   EXPECT_EQ(result.requests[2].latency, Micros(151));
 }
 
-// A pass of one kernel of 100 us for one request, and of one of 250 us for up to three.
+// A pass with a kernel of 100 us for one request, and a pass with one of 250 us for up to three.
 Program Batched() {
   workload::KernelTrace trace("batched");
   trace.Add("one", workload::Bound::kUnknown, 10, Micros(100));
@@ -126,7 +126,7 @@ std::vector<Nanos> LatenciesIn(const PlayResult& result) {
 TEST(PlayerTest, ABatchWaitsUntilItIsFullOrItsOldestHasWaited) {
   FakePort port;
   PlayResult result;
-  // Three that fill a batch; two that do not until the oldest has waited; one alone.
+  // Three requests that fill a batch; two that do not, until the oldest has waited; and a single one.
   const PlayOptions options = InBatches(
       {Nanos(0), Micros(100), Micros(200), Millis(2), Micros(2100), Millis(5)}, Micros(500));
   ASSERT_TRUE(Play(Batched(), options, port, &result).ok());
@@ -143,7 +143,7 @@ TEST(PlayerTest, WhatCameWhileABatchWasServedIsTheNextOne) {
   const PlayOptions options =
       InBatches({Nanos(0), Micros(10), Micros(20), Micros(30), Micros(40)}, Nanos(0));
   ASSERT_TRUE(Play(Batched(), options, port, &result).ok());
-  // The first is served at once; then three, though the fourth waits as well.
+  // The first is served at once; then three, although the fourth waits too.
   EXPECT_EQ(LatenciesIn(result),
             (std::vector<Nanos>{Micros(101), Micros(342), Micros(332), Micros(322), Micros(413)}));
   EXPECT_EQ(result.passes, 3u);
@@ -175,11 +175,11 @@ TEST(PlayerTest, AbsenceIsIdle) {
                                .absences = {{Millis(3), Millis(5)}}};
   ASSERT_TRUE(Play(Sample(), options, port, &result).ok());
   for (const Time start : port.starts_) {
-    // The pass in which it begins is finished: 151 us.
+    // The pass during which it begins is completed: 151 us.
     EXPECT_FALSE(start > At(Millis(5) + Micros(151)) && start < At(Millis(7)));
   }
   EXPECT_NEAR(static_cast<double>(result.passes), 8000.0 / 151, 2);
-  // As it was: from the end of that pass.
+  // The absence is reported as it was: from the end of that pass.
   ASSERT_EQ(result.absences.size(), 1u);
   EXPECT_GE(result.absences[0].from, Millis(3));
   EXPECT_LE(result.absences[0].from, Millis(3) + Micros(151));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of what is reserved serves nobody, on what training loops allocate. Everything is counted, so
-// every run gives the same.
+// The fraction of reserved memory that serves nobody, for the allocations of training loops. Everything is counted,
+// so every run gives the same result.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -16,7 +16,7 @@ using workload::AllocationPattern;
 struct Result {
   SuballocatorStats stats;
   uint64_t segments_given_back = 0;
-  uint64_t segments_taken = 0;           // calls of the driver, in all
+  uint64_t segments_taken = 0;           // calls to the driver in total
   uint64_t segments_taken_steadily = 0;  // after the first iteration
 };
 
@@ -48,7 +48,7 @@ Result Replay(const AllocationPattern& pattern) {
   return result;
 }
 
-// Of the most that was ever reserved, the part that the most that was ever live did not need.
+// The fraction of the peak reservation that the peak of live memory did not need.
 double Waste(const SuballocatorStats& stats) {
   return 1 - static_cast<double>(stats.peak_live) / static_cast<double>(stats.peak_reserved);
 }
@@ -69,8 +69,8 @@ class FragmentationTest : public ::testing::Test {
         static_cast<int>(result.segments_given_back));
     EXPECT_LE(waste, 0.15) << pattern.label;
     EXPECT_GE(result.stats.peak_live, pattern.peak);
-    // An iteration like the last finds nearly everything there: less than one in thirty allocations of
-    // the following ones asks the driver.
+    // An iteration that repeats the previous one finds nearly everything there: fewer than one in thirty of the later
+    // allocations call the driver.
     EXPECT_LE(result.segments_taken_steadily, (pattern.steps.size() - pattern.steady) / 2 / 30)
         << pattern.label;
   }

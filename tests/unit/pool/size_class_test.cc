@@ -10,7 +10,7 @@ namespace gpushare::pool {
 namespace {
 
 TEST(SizeClassTest, EveryBlockOfTheClassAboveFits) {
-  // All sizes up to 8 MiB, and around each power of two beyond.
+  // All sizes up to 8 MiB, and the sizes around each larger power of two.
   std::vector<uint64_t> sizes;
   for (uint64_t granules = 1; granules <= 1 << 14; ++granules) sizes.push_back(granules);
   for (int log = 14; log <= 39; ++log) {
@@ -19,7 +19,7 @@ TEST(SizeClassTest, EveryBlockOfTheClassAboveFits) {
       if (granules <= kMostBytes / kGranule) sizes.push_back(granules);
     }
   }
-  // The least size of each class.
+  // The smallest size of each class.
   std::vector<uint64_t> least(kClasses + 1, UINT64_MAX);
   for (const uint64_t granules : sizes) {
     ASSERT_LT(ClassOf(granules), kClasses) << granules;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs of several streams against a plain model: what is live never overlaps, memory goes to
-// another stream only after it was said that the first one's work is over, and nothing is lost.
+// Random programs with several streams, compared with a plain model: live memory never overlaps, memory goes to
+// another stream only after the first one's work was reported to be over, and nothing is lost.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class Model {
     }
     const auto in = std::prev(segments_.upper_bound(pointer));
     ASSERT_LE(pointer + bytes, in->first + in->second);
-    // Every granule of it was nobody's or this stream's.
+    // Every granule was free or belonged to this stream.
     for (uint64_t at = pointer; at < pointer + bytes; at += kGranule) {
       const auto used = used_.find(at);
       if (used == used_.end()) continue;
@@ -72,7 +72,8 @@ class Model {
   std::map<uint64_t, Live> live_;
 
  private:
-  std::map<uint64_t, StreamId> used_;  // by granule: freed on a stream whose work may go on
+  std::map<uint64_t, StreamId>
+      used_;  // by granule: the stream on which it was freed, whose work may go on
   std::map<uint64_t, uint64_t> segments_;
 };
 
@@ -94,7 +95,7 @@ TEST_P(SuballocatorPropertyTest, RandomPrograms) {
     const StreamId stream = random() % 4;
     const uint64_t dice = random() % 100;
     if (dice < 55) {
-      // Sizes that repeat, and others.
+      // Repeating sizes and others.
       const uint64_t bytes = random() % 2 == 0 ? (1 + random() % 8) * 12'000
                                                : 1 + random() % (random() % 4 ? 40'000 : kMebi);
       uint64_t pointer = pool.Allocate(bytes, stream);
@@ -103,7 +104,7 @@ TEST_P(SuballocatorPropertyTest, RandomPrograms) {
             random() % 3 ? pool.SegmentFor(bytes) : pool.LeastSegmentFor(bytes);
         pool.AddSegment(next, want);
         model.Segment(next, want.bytes);
-        next += want.bytes + (random() % 2) * kMebi;  // some are neighbours
+        next += want.bytes + (random() % 2) * kMebi;  // some segments are neighbours
         pointer = pool.Allocate(bytes, stream);
       }
       ASSERT_NE(pointer, 0u);
@@ -122,7 +123,7 @@ TEST_P(SuballocatorPropertyTest, RandomPrograms) {
       if (random() % 2 == 0) {
         pool.Reached(stream);
       } else {
-        pool.Forget(stream);  // the program makes another of the same number
+        pool.Forget(stream);  // the program creates another stream with the same number
         for (auto& [pointer, live] : model.live_) {
           if (live.stream == stream) live.stream = kNobody;
         }
@@ -138,7 +139,7 @@ TEST_P(SuballocatorPropertyTest, RandomPrograms) {
       ASSERT_EQ(pool.stats().live, model.bytes());
     }
   }
-  // Everything freed and over, each segment is one block and can go.
+  // When everything is freed and over, each segment is one block and can be released.
   while (!model.live_.empty()) {
     const uint64_t pointer = model.live_.begin()->first;
     model.Freed(pointer, 1);

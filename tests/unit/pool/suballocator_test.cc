@@ -23,7 +23,7 @@ class SuballocatorTest : public ::testing::Test {
 
   std::string Check() const { return std::string(pool_.CheckInvariants().message()); }
 
-  // With a segment from the driver when nothing is here.
+  // Adds a segment from the driver if the pool has no room.
   uint64_t Allocate(uint64_t bytes, StreamId stream = kNobody) {
     uint64_t pointer = pool_.Allocate(bytes, stream);
     if (pointer == 0) {
@@ -51,7 +51,7 @@ TEST_F(SuballocatorTest, SizesAtTheEnds) {
   EXPECT_EQ(pool_.Allocate(0, kA), 0u);
   EXPECT_EQ(pool_.Allocate(uint64_t{1} << 63, kA), 0u);
   EXPECT_EQ(pool_.Allocate(UINT64_MAX, kA), 0u);
-  EXPECT_EQ(pool_.SegmentFor(UINT64_MAX).bytes, UINT64_MAX);  // for the driver to refuse
+  EXPECT_EQ(pool_.SegmentFor(UINT64_MAX).bytes, UINT64_MAX);  // so that the driver refuses it
   EXPECT_EQ(pool_.LeastSegmentFor(UINT64_MAX).bytes, UINT64_MAX);
   const uint64_t one = Allocate(1);
   EXPECT_EQ(pool_.SizeOf(one), 512u);
@@ -81,14 +81,14 @@ TEST_F(SuballocatorTest, ARepeatedSizeComesBackFromWhatWasSetApart) {
 
 TEST_F(SuballocatorTest, WhatWasSetApartIsMergedBeforeARequestFails) {
   std::vector<uint64_t> all;
-  for (int i = 0; i < 32; ++i) all.push_back(Allocate(64 << 10));  // the whole segment
+  for (int i = 0; i < 32; ++i) all.push_back(Allocate(64 << 10));  // fills the segment
   EXPECT_EQ(taken_, 1);
   for (const uint64_t pointer : all) Free(pointer);
   EXPECT_EQ(Allocate(kMiB), all[0]);
   EXPECT_EQ(taken_, 1);
 }
 
-// Whose sizes never repeat has its blocks merged when they are freed, until they do repeat.
+// If sizes never repeat, freed blocks are merged, until sizes do repeat.
 TEST_F(SuballocatorTest, SettingApartStopsWhereItDoesNotPay) {
   const auto free_and_see = [&](uint64_t bytes) {
     const uint64_t pointer = Allocate(bytes, kA);
@@ -97,7 +97,7 @@ TEST_F(SuballocatorTest, SettingApartStopsWhereItDoesNotPay) {
     return pool_.stats().set_apart != before;
   };
   EXPECT_TRUE(free_and_see(512));
-  // Ever larger ones, each of which has those before it merged.
+  // Growing sizes, each of which merges the blocks of the previous ones.
   for (uint64_t granules = 1; granules <= 1024; ++granules) {
     static_cast<void>(free_and_see(granules * 512));
     if (granules % 8 == 0) static_cast<void>(Allocate(kMiB, kA));
@@ -106,9 +106,9 @@ TEST_F(SuballocatorTest, SettingApartStopsWhereItDoesNotPay) {
   for (uint64_t granules = 1025; granules <= 1024 + 320; ++granules) {
     apart += free_and_see(granules * 512) ? 1 : 0;
   }
-  EXPECT_GT(apart, 0);  // now and then, or it would never be known again
+  EXPECT_GT(apart, 0);  // now and then, since it would otherwise never notice repeats
   EXPECT_LT(apart, 32);
-  // The same size again and again.
+  // The same size repeatedly.
   for (int i = 0; i < 10'000; ++i) static_cast<void>(free_and_see(4096));
   apart = 0;
   for (int i = 0; i < 100; ++i) apart += free_and_see(4096) ? 1 : 0;
@@ -137,23 +137,23 @@ TEST_F(SuballocatorTest, AnotherStreamGetsABlockOnlyWhenTheFirstStreamsWorkIsOve
   EXPECT_EQ(pool_.Allocate(20 * kMiB, kNobody), 0u);
   EXPECT_THAT(pool_.StreamsWithFree(kB), ElementsAre(kA));
   EXPECT_THAT(pool_.StreamsWithFree(kA), IsEmpty());
-  EXPECT_EQ(pool_.Allocate(20 * kMiB, kA), pointer);  // its own, at once
+  EXPECT_EQ(pool_.Allocate(20 * kMiB, kA), pointer);  // the stream's own memory, at once
   Free(pointer, kA);
   pool_.Reached(kA);
   EXPECT_EQ(Check(), "");
   EXPECT_EQ(pool_.Allocate(20 * kMiB, kB), pointer);
-  // Freed on a stream that was made to follow, it is that stream's.
+  // Memory that is freed on a stream that was made to follow belongs to that stream.
   Free(pointer, kA);
   EXPECT_EQ(pool_.Allocate(20 * kMiB, kB), 0u);
 }
 
 TEST_F(SuballocatorTest, AFreeFollowsTheStreamThatItWasAllocatedFor) {
   const uint64_t pointer = Allocate(20 * kMiB, kA), other = Allocate(20 * kMiB, kB);
-  Allocate(4096, kB);  // another stream was here last
+  Allocate(4096, kB);  // another stream used this last
   EXPECT_TRUE(pool_.Free(pointer));
   EXPECT_EQ(pool_.Allocate(20 * kMiB, kB), 0u);
   EXPECT_EQ(pool_.Allocate(20 * kMiB, kA), pointer);
-  // Of a stream that is gone, and its work over, it is everybody's.
+  // When the stream is gone and its work is over, the memory is available to all.
   pool_.Forget(kB);
   EXPECT_EQ(Check(), "");
   EXPECT_TRUE(pool_.Free(other));
@@ -175,7 +175,7 @@ TEST_F(SuballocatorTest, OfAForeignStreamNothingIsKeptUntilItFrees) {
   EXPECT_FALSE(pool_.HasFree(kForeign));
   pool_.Forget(kForeign);
   EXPECT_EQ(pool_.streams_known(), 0u);
-  // One whose end somebody tells is known from its first allocation on: what it frees as its own is its own.
+  // A stream whose end is reported is known from its first allocation on, so its own frees count as its own.
   const uint64_t own = Allocate(kMiB, kA);
   Free(own, kItsOwn);
   EXPECT_TRUE(pool_.HasFree(kA));
@@ -273,7 +273,7 @@ TEST_F(SuballocatorTest, WhenThereAreNoMoreSegmentsEitherKindServes) {
 TEST_F(SuballocatorTest, SurplusIsOfTheSameKindAndOnlyWhenMuchIsIdle) {
   Free(Allocate(4096));
   Free(Allocate(30 * kMiB));
-  // Small and large requests in turn do not take each other's segments.
+  // Alternating small and large requests do not take each other's segments.
   EXPECT_THAT(pool_.TakeSurplus(pool_.SegmentFor(4096)), SizeIs(1));
   const auto taken = pool_.TakeSurplus(pool_.SegmentFor(40 * kMiB));
   ASSERT_THAT(taken, SizeIs(1));

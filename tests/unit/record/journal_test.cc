@@ -162,7 +162,7 @@ TEST_F(Journals, WhatAProgramMayHaveWrittenInsteadIsLeftOutOrShown) {
   }
   std::filesystem::remove(folder_ + "/1-1.csv");
   EXPECT_EQ(Read().size(), 1u);
-  // Neither another's file by a link.
+  // A link to another file is not followed either.
   std::filesystem::create_symlink("/etc/passwd", folder_ + "/1-1.csv");
   EXPECT_EQ(Read().size(), 1u);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever a kernel is called, a trace's reader takes its line, and gives the same back.
+// Whatever a kernel's name is, the trace reader accepts the line and returns the same name.
 #include "record/row.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST(Row, LongNamesStayApart) {
   EXPECT_NE(one, other);
   EXPECT_EQ(one, NameRead(begin + "1"));
   EXPECT_EQ(NameRead(std::string(1024, 'y')), std::string(1024, 'y'));
-  // Not cut within a character, nor made too long by its quotes.
+  // The name is not cut within a character, and its quotes do not make it too long.
   std::string umlauts;
   while (umlauts.size() < 2000) umlauts += "ü";
   EXPECT_LE(NameRead(umlauts).size(), workload::kMaxKernelNameBytes);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every entry point that has to be seen is seen, or passed on for a reason; docs/coverage.md is made of that.
+// Every entry point that must be seen is hooked, or passed on for a documented reason; docs/coverage.md is made from
+// this.
 #include "shim/coverage.h"
 
 #include <cstdlib>

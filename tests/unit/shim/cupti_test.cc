@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read of CUPTI's records is where CUPTI's own header has it, in each version of the record.
+// The fields that are read from CUPTI's records are where CUPTI's own header has them, in each version of the record.
 #include "shim/record/cupti.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loader's cache, as it is on this machine and as it should not be.
+// The loader's cache as it is on this machine, and corrupted caches.
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -18,13 +18,13 @@ using Bytes = std::vector<unsigned char>;
 
 std::string Find(const Bytes& cache, const char* name) {
   char path[256] = "unset";
-  // A copy without slack: a sanitizer sees what reads past its end.
+  // A copy of the exact size, so that a sanitizer sees reads past the end.
   const std::vector<unsigned char> exact(cache.begin(), cache.end());
   FindInLoaderCache(exact.data(), exact.size(), name, path, sizeof(path));
   return path;
 }
 
-// A cache in the loader's format with one library.
+// A cache in the loader's format, with one library.
 Bytes Cache(const std::string& name, const std::string& path, uint32_t entries = 1,
             int32_t flags = 0x0303) {
   Bytes cache;

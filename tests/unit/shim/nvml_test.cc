@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML's hooks over an NVML that knows other tenants' processes (tests/shim/nvml_of_another.c), in a process that never
-// calls the driver. What an unmodified program sees through them: tests/shim/nvml_test.py.
+// NVML's hooks with an NVML that lists other tenants' processes (tests/shim/nvml_of_another.c), in a process that
+// never calls the driver. tests/shim/nvml_test.py tests what an unmodified program sees through them.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -95,7 +95,7 @@ TEST_F(NvmlHooks, ShowTheQuota) {
   EXPECT_EQ(memory.reserved, 0u);
   EXPECT_EQ(memory.free, memory.total);
   setenv("GPUSHARE_SPEC", "memory=50%",
-         1);  // of 16 GiB less what the driver keeps, less the reserve
+         1);  // of 16 GiB minus the memory that the driver keeps and the reserve
   EXPECT_EQ(Total(devices_[0]), (16384u - 512 - 256) / 2);
   setenv("GPUSHARE_SPEC", "cap=50%", 1);
   EXPECT_EQ(Total(devices_[0]), 16384u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuGetProcAddress against drivers that are what symbols.def says, and others that are not quite.
+// cuGetProcAddress with drivers that match symbols.def and drivers that differ slightly.
 #include "shim/proc_answer.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ namespace {
 
 using driver::Symbol;
 
-// By name: what a driver has, and from which version on. A function is the symbol itself, or something that is none.
+// The functions of a driver by name, and since which version it has them. A function is the symbol itself, or an
+// unknown one.
 class PlayedDriver {
  public:
   explicit PlayedDriver(const std::function<int(const Symbol&)>& since) {
@@ -26,7 +27,7 @@ class PlayedDriver {
       entries_[symbol.base].push_back({since(symbol), symbol.per_thread_stream, &symbol});
     }
   }
-  // An ABI that nobody knows, of every name.
+  // Adds an unknown ABI of every name.
   void AddNewer(int since) {
     for (auto& [base, entries] : entries_) {
       bool per_thread = false;
@@ -70,7 +71,7 @@ std::set<std::string_view> Hooked() {
   return bases;
 }
 
-// Every name at every version about which anything changes, with both streams.
+// Calls `check` with every name at every version that changes anything, for both kinds of streams.
 template <typename Check>
 int ForAll(const PlayedDriver& played, const Check& check) {
   std::set<std::string_view> names{"cuNoSuchThing"};
@@ -84,7 +85,7 @@ int ForAll(const PlayedDriver& played, const Check& check) {
     for (const int version : versions) {
       for (const bool per_thread : {false, true}) {
         const void* const given = played.Ask(name, version, per_thread);
-        if (given == nullptr) continue;  // and that is the answer
+        if (given == nullptr) continue;  // null is the right answer
         ++asked;
         const ProcAnswer answer = AnswerFor(
             {name, version, per_thread}, given,
@@ -99,7 +100,7 @@ int ForAll(const PlayedDriver& played, const Check& check) {
   return asked;
 }
 
-// What is hooked is ours by the symbol that it is, and what is not is the driver's.
+// Hooked functions are answered with the hook for their symbol, and all others with the driver's function.
 void IsRight(const void* given, const ProcAnswer& answer) {
   const auto* const symbol = static_cast<const Symbol*>(given);
   EXPECT_EQ(answer.what, HasHook(*symbol) ? ProcAnswer::kOurs : ProcAnswer::kDrivers);
@@ -113,7 +114,7 @@ TEST(ProcAnswer, IsTheSymbolThatTheDriverGave) {
   EXPECT_GT(asked, 20'000);
 }
 
-// A driver that has entry points earlier than the table says, or later: none goes past the limits for that.
+// A driver may have entry points earlier or later than the table says: this must not bypass any limit.
 TEST(ProcAnswer, ADriverMayHaveItFromAnotherVersionOn) {
   for (const int moved : {-1000, -20, -1, 1, 20, 1000}) {
     SCOPED_TRACE(moved);
@@ -128,7 +129,7 @@ TEST(ProcAnswer, ADriverMayHaveItFromAnotherVersionOn) {
   }
 }
 
-// The first ABI of a name, from a driver that has it before the version that is known.
+// The first ABI of a name, from a driver that has it before the known version.
 TEST(ProcAnswer, WhatIsOlderThanKnownIsOursAllTheSame) {
   const PlayedDriver played([](const Symbol& symbol) { return symbol.version - 10; });
   int checked = 0;
@@ -156,7 +157,7 @@ TEST(ProcAnswer, AnAbiThatIsNotKnownIsNotFoundWhereAnythingOfItsNameIsHooked) {
   PlayedDriver played([](const Symbol& symbol) { return symbol.version; });
   played.AddNewer(13010);
   const std::set<std::string_view> hooked = Hooked();
-  // Which context is current limits nothing, and is asked for again once somebody has such a function.
+  // The current context limits nothing, and is queried again once a program has such a function.
   const std::set<std::string_view> kOnlyContexts = {
       "cuCtxAttach",     "cuCtxCreate",   "cuCtxPopCurrent",  "cuCtxPushCurrent",
       "cuCtxSetCurrent", "cuGLCtxCreate", "cuGetExportTable", "cuVDPAUCtxCreate"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of a name is what the list of symbols says, and what was answered is answered again.
+// The known facts about a name match the list of symbols, and an answer is repeated.
 #include "shim/proc_names.h"
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace gpushare::shim {
 namespace {
 
-// The function of a symbol: its place in the list.
+// The function of a symbol is represented by its place in the list.
 void* Function(size_t index) { return reinterpret_cast<void*>((index + 1) * 16); }
 void* Hook(const driver::Symbol& symbol) {
   const auto index = static_cast<size_t>(&symbol - driver::Symbols().data());
@@ -50,7 +50,7 @@ TEST_F(ProcNamesTest, WhatIsNoNameIsNotFound) {
         "a name that no driver has, and longer than any of them is"}) {
     EXPECT_EQ(names_.Find(name), nullptr) << name;
   }
-  // Of each name one letter less, more, or another.
+  // Each name with one letter removed, added or changed.
   for (const driver::Symbol& symbol : driver::Symbols()) {
     std::string name(symbol.base);
     name.back() = '~';
@@ -73,11 +73,11 @@ TEST_F(ProcNamesTest, AnswersAreRememberedByQuestion) {
   EXPECT_EQ(name->Find(12001, 0), nullptr);
   EXPECT_EQ(name->Find(12000, 1), nullptr);
   for (int bit = 2; bit < 64; ++bit) EXPECT_EQ(name->Find(12000, uint64_t{1} << bit), nullptr);
-  // No more than a few: what was remembered stays.
+  // Only a few answers are remembered, and these stay.
   name->Remember(12010, 0, Function(4));
   EXPECT_EQ(name->Find(12010, 0), nullptr);
   EXPECT_EQ(name->Find(12000, 0), Function(1));
-  // Another's are its own.
+  // Other names have their own answers.
   EXPECT_EQ(names_.Find("cuMemFree")->Find(12000, 0), nullptr);
 }
 

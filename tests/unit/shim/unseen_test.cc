@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is watched while there are no hooks (shim/preload/unseen.h), over a driver of the test's own, which has such tables.
+// What is watched while there are no hooks (shim/preload/unseen.h), with the test's own driver, which has such
+// tables.
 #include "shim/preload/unseen.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ int Other() { return 0; }
 
 }  // namespace
 
-// As slots.cc has them.
+// As in slots.cc.
 const EntryPoint kEntryPoints[PRELOAD_ENTRY_COUNT] = {
     {"cuCtxCreate_v2", 1},   {"cuCtxGetCurrent", 0},  {"cuCtxSetCurrent", 1},
     {"cuGetExportTable", 1}, {"cuGetProcAddress", 1}, {"cuGetProcAddress_v2", 1},

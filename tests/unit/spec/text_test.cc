@@ -83,7 +83,7 @@ TEST(Text, SharesNeedAPercentSign) {
   for (const char* text : {"0.3", "30", "%", "30%%", "-1%", "1e1%", "nan%"}) {
     EXPECT_FALSE(ParseShare(text).ok()) << text;
   }
-  // Far out of a double's range: too large is refused, too small is 0.
+  // Values far outside a double's range: a large one is refused, and a small one is 0.
   EXPECT_FALSE(ParseShare(std::string(400, '9') + "%").ok());
   EXPECT_EQ(*ParseShare("0." + std::string(400, '0') + "1%"), 0);
 }

@@ -35,7 +35,7 @@ void CheckLegal(const AllocationPattern& pattern) {
 TEST(AllocationsTest, EveryBufferIsTakenOnceAndWeightsStay) {
   const AllocationPattern gpt = *TransformerTraining({});
   CheckLegal(gpt);
-  // GPT-2 small without its position embeddings and last norm: 124 million weights of 14 bytes stay.
+  // GPT-2 small without its position embeddings and last norm: 124 million weights of 14 bytes stay allocated.
   uint64_t left = 0;
   std::vector<uint64_t> live(gpt.buffers);
   for (const auto& step : gpt.steps) live[step.buffer] = step.bytes;
@@ -48,7 +48,7 @@ TEST(AllocationsTest, EveryBufferIsTakenOnceAndWeightsStay) {
 TEST(AllocationsTest, ActivationsGrowWithTheBatch) {
   const uint64_t one = ConvolutionTraining({.batch = 1})->peak,
                  many = ConvolutionTraining({.batch = 65})->peak;
-  // Convolutions and their normalised outputs: 11.1 million activations an image, twice.
+  // Convolutions and their normalized outputs: 11.1 million activations for each image, twice.
   EXPECT_NEAR(static_cast<double>(many - one) / 64, 4 * 11.1e6, 4e6);
 }
 

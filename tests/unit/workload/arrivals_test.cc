@@ -25,9 +25,9 @@ TEST(ArrivalsTest, AscendWithinTheHorizon) {
   EXPECT_LT(arrivals.back(), Seconds(1));
 }
 
-// Of a Poisson process the mean and the standard deviation of the gaps are both 1/rate. With
-// 100,000 gaps each has a standard error below 0.5 %, so 2 % fails by chance less than once in
-// 10,000 seeds; the seed is fixed.
+// In a Poisson process the mean and the standard deviation of the gaps are both 1/rate. With 100,000 gaps each has a
+// standard error below 0.5 %, so a tolerance of 2 % fails by chance for fewer than one in 10,000 seeds; the seed is
+// fixed.
 TEST(ArrivalsTest, GapsAreExponential) {
   std::mt19937_64 engine(42);
   constexpr int kGaps = 100'000;

@@ -23,7 +23,7 @@ class GzipTest : public ::testing::Test {
   }
 };
 
-// More than a step of the compressor has room for.
+// More text than one step of the compressor has room for.
 TEST_F(GzipTest, WhatIsCompressedExpandsToItself) {
   std::string text;
   for (int i = 0; i < 200'000; ++i) text += std::to_string(i * 7919 % 100'003);

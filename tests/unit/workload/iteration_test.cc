@@ -10,7 +10,7 @@
 namespace gpushare::workload {
 namespace {
 
-// A letter a kernel, of 10, 20, 30 ... ns.
+// A trace in which each letter is a kernel, of 10, 20, 30 ... ns.
 KernelTrace Trace(const std::string& letters) {
   KernelTrace trace("letters");
   int64_t at = 0;
@@ -34,10 +34,10 @@ TEST(LastIteration, IsWhatComesAgainAndAgainAtTheEnd) {
   EXPECT_EQ(Found("warmABCABCABC"), "ABC");
   EXPECT_EQ(Found("AAA"), "A");
   EXPECT_EQ(Found("xABABAB"), "AB");
-  // Begun in the midst of one, and with repeats within.
+  // Starts in the middle of an iteration, and has repeats within one.
   EXPECT_EQ(Found("CABBCABBCABBCABB"), "CABB");
   EXPECT_EQ(Found("BCABCABCA"), "BCA");
-  // Many that are alike at the end of each.
+  // Each iteration ends with many equal kernels.
   EXPECT_EQ(Found("xABDDDDDABDDDDDABDDDDD"), "ABDDDDD");
   EXPECT_EQ(Found("ABDDDDD"), "D");
 }
@@ -71,7 +71,7 @@ TEST(LastIteration, TellsKernelsApartByTheirFootprint) {
   EXPECT_EQ(one->trace.kernels()[3].bound, Bound::kMemory);
 }
 
-// The same by trying each length.
+// A slow reference that tries each length.
 std::optional<std::string> Slowly(const std::string& letters) {
   std::optional<std::string> best;
   size_t furthest = 0;

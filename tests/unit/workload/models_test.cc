@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The generated networks against what is published about them. Sources: docs/workloads.md.
+// Compares the generated networks with published figures. Sources: docs/workloads.md.
 #include "workload/models.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ int64_t CountOf(const KernelTrace& trace, const std::string& part) {
   return count;
 }
 
-// Torchvision publishes 4.09 billion multiply-adds an image for its resnet50. Tolerance: its rounding.
+// Torchvision publishes 4.09 billion multiply-adds for each image of its resnet50. The tolerance is its rounding.
 TEST(Resnet50Test, ForwardWorkIsThePublishedOne) {
   const ModelTrace one = Must(Resnet50({.batch = 1}, H200()));
   EXPECT_NEAR(one.matrix_flops / 2, 4.09e9, 0.005e9);
@@ -44,8 +44,8 @@ TEST(Resnet50Test, HasItsLayers) {
   EXPECT_EQ(CountOf(trace, "batch_norm"), 0) << "inference fuses it";
 }
 
-// A training step is three times the forward work, less the images' gradient (first layer: 118 million
-// multiply-adds an image).
+// A training step is three times the forward work, minus the images' gradient (first layer: 118 million multiply-adds
+// for each image).
 TEST(Resnet50Test, TrainingIsThreeTimesForward) {
   const double forward = Must(Resnet50({.batch = 16}, H200())).matrix_flops;
   const ModelTrace training = Must(Resnet50({.pass = Pass::kTraining, .batch = 16}, H200()));
@@ -55,8 +55,8 @@ TEST(Resnet50Test, TrainingIsThreeTimesForward) {
   EXPECT_EQ(CountOf(training.trace, "batch_norm_backward"), 53);
 }
 
-// NVIDIA's DeepLearningExamples give 2470 images/s on an A100 and 1200 on a V100 for training in mixed
-// precision with batches of 256. Tolerance 25 %: a roofline knows neither layouts nor algorithms.
+// NVIDIA's DeepLearningExamples give 2470 images/s on an A100 and 1200 on a V100 for mixed-precision training with
+// batches of 256. The tolerance is 25 %, since a roofline knows neither layouts nor algorithms.
 TEST(Resnet50Test, TrainingRunsAsFastAsMeasured) {
   for (const auto& [gpu, measured] : {std::pair{"a100", 2470.0}, std::pair{"v100", 1200.0}}) {
     const ModelTrace model = Must(Resnet50({.pass = Pass::kTraining, .batch = 256}, *RatesOf(gpu)));
@@ -66,7 +66,7 @@ TEST(Resnet50Test, TrainingRunsAsFastAsMeasured) {
   }
 }
 
-// 25.6 million parameters, each updated by 20 bytes of traffic in SGD with momentum.
+// 25.6 million parameters; SGD with momentum updates each with 20 bytes of traffic.
 TEST(Resnet50Test, OptimiserTouchesEveryParameter) {
   const double inference_weights = 25.56e6;
   const ModelTrace training = Must(Resnet50({.pass = Pass::kTraining, .batch = 1}, H200()));
@@ -80,13 +80,13 @@ TEST(Resnet50Test, OptimiserTouchesEveryParameter) {
   }
   EXPECT_EQ(kernels, 54);
   const double bandwidth = H200().bytes_per_s * H200().memory_efficiency;
-  // Small tensors do not draw the whole bandwidth, so the time is more than bytes over bandwidth.
+  // Small tensors do not use the full bandwidth, so the time exceeds bytes over bandwidth.
   EXPECT_GT(static_cast<double>(update.count()), 0.999 * inference_weights * 20 / bandwidth * 1e9);
   EXPECT_LT(static_cast<double>(update.count()), 1.5 * inference_weights * 20 / bandwidth * 1e9);
 }
 
-// MobileBERT's paper gives 22.5 billion operations for BERT-base on 128 tokens. Tolerance 2 %: counts
-// differ in what is counted beside matrix products.
+// MobileBERT's paper gives 22.5 billion operations for BERT-base on 128 tokens. The tolerance is 2 %, since counts
+// differ in what they include besides matrix products.
 TEST(BertTest, ForwardWorkIsThePublishedOne) {
   const ModelTrace model = Must(BertBase({.batch = 1, .sequence_length = 128}, H200()));
   EXPECT_NEAR(model.matrix_flops, 22.5e9, 0.02 * 22.5e9);
@@ -111,7 +111,7 @@ TEST(BertTest, TrainingIsThreeTimesForward) {
   EXPECT_DOUBLE_EQ(training.matrix_flops, 3 * forward);
 }
 
-// Kaplan et al. (2020): 12 n_layer d_model^2 parameters besides embeddings, twice that many operations a
+// Kaplan et al. (2020): 12 n_layer d_model^2 parameters besides embeddings, twice that many operations for each
 // token, and 4 n_layer n_ctx d_model for attention over the whole context.
 TEST(GptTest, WorkIsTheFormulaOfTheLiterature) {
   const double layers = 12, d = 768, vocabulary = 50257, parameters = 12 * layers * d * d;
@@ -123,8 +123,8 @@ TEST(GptTest, WorkIsTheFormulaOfTheLiterature) {
                    2 * parameters + 4 * layers * 1024 * d + 2 * vocabulary * d);
 }
 
-// Writing a token reads every weight once: 124 million parameters (GPT-2 small, less the 0.8 million of
-// position embeddings), 2 bytes each; the cache of 128 tokens adds 2 %, activations below 1 %.
+// Generating a token reads every weight once: 124 million parameters (GPT-2 small without the 0.8 million of position
+// embeddings), 2 bytes each. The cache of 128 tokens adds 2 %, activations below 1 %.
 TEST(GptTest, DecodingReadsTheWeights) {
   const ModelTrace decode = Must(GptDecode({}, 128, H200()));
   EXPECT_NEAR(decode.bytes, 2 * 123.5e6, 0.05 * 2 * 123.5e6);
@@ -140,7 +140,7 @@ TEST(GptTest, ReadingIsBoundByComputeAndFasterATokenThanWriting) {
   EXPECT_LT(prefill / 2048, decode / 10);
 }
 
-// No kernel beats its GPU: the work divided by the time stays below the peak rates.
+// No kernel is faster than its GPU: the work divided by the time stays below the peak rates.
 TEST(ModelsTest, NothingBeatsTheRoofline) {
   for (const std::string& gpu : KnownRates()) {
     const GpuRates rates = *RatesOf(gpu);

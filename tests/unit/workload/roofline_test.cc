@@ -7,7 +7,7 @@
 namespace gpushare::workload {
 namespace {
 
-// Round numbers: an SM does 1 Tflop/s, the memory 1 TB/s, an empty kernel takes 1 us.
+// Round numbers: an SM does 1 Tflop/s, the memory 1 TB/s, and an empty kernel takes 1 us.
 GpuRates Plain() {
   return {.name = "plain",
           .sms = 100,
@@ -29,7 +29,7 @@ TraceKernel One(Fill fill, const GpuRates& rates = Plain()) {
 }
 
 TEST(RooflineTest, LargeProductsAreBoundByCompute) {
-  // 1280 x 1280 in tiles of 128 x 128: 100 tiles, one wave, 2 * 128 * 128 * 4096 flops an SM.
+  // 1280 x 1280 in tiles of 128 x 128: 100 tiles, one wave, 2 * 128 * 128 * 4096 flops on each SM.
   const TraceKernel kernel =
       One([](Roofline& net) { net.Gemm("gemm", {.m = 1280, .n = 1280, .k = 4096}); });
   EXPECT_EQ(kernel.bound, Bound::kCompute);

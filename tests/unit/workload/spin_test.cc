@@ -57,7 +57,7 @@ TEST(SpinTest, FootprintIsTheGrid) {
   EXPECT_EQ(launch.grid, 98u);
   EXPECT_EQ(launch.duration_ns, 100'000u);
   EXPECT_EQ(launch.block_ns, 100'000u);
-  // Two blocks do not fit an SM.
+  // Two blocks do not fit on an SM.
   EXPECT_GT(2 * launch.shared_bytes, 228u << 10);
   EXPECT_LE(launch.shared_bytes, 227u << 10);
 }
@@ -97,7 +97,7 @@ TEST(SpinTest, SharedMemoryKeepsBlocksApartOnEveryKnownGpu) {
   EXPECT_EQ(SharedPerSm(3, 5), 0u);
 }
 
-// The text is PTX in the eyes of NVIDIA's assembler, where there is one.
+// NVIDIA's assembler accepts the text as PTX, if the assembler is installed.
 TEST(SpinTest, AssemblerAcceptsIt) {
   std::string ptxas = base::GetEnv("GPUSHARE_PTXAS").value_or("/usr/local/cuda/bin/ptxas");
   if (::access(ptxas.c_str(), X_OK) != 0)

@@ -60,7 +60,7 @@ TEST(TraceReaderTest, LimitsThemselvesAreAllowed) {
 struct Bad {
   const char* what;
   std::string text;
-  std::vector<std::string> message;  // every part must be in it
+  std::vector<std::string> message;  // all of these must be in it
 };
 
 class TraceReaderBadTest : public ::testing::TestWithParam<Bad> {};
@@ -160,7 +160,7 @@ TEST_F(TraceFileTest, ErrorsCarryThePath) {
 TEST_F(TraceFileTest, WhatIsNoFileIsAnError) {
   EXPECT_EQ(ReadTraceFile(path_ + ".none").status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(ReadTraceFile(::testing::TempDir()).ok());
-  // The writer of a pipe may never come, and /dev/zero does not end.
+  // The writer of a pipe may never come, and /dev/zero never ends.
   const std::string pipe = path_ + ".pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& path : {pipe, std::string("/dev/zero")}) {
@@ -171,7 +171,7 @@ TEST_F(TraceFileTest, WhatIsNoFileIsAnError) {
   EXPECT_FALSE(ReadTraceFile(std::string("a\0b", 3)).ok());
 }
 
-// Real profiles are no part of the project: those of the build's GPUSHARE_TRACE_DIR, or of the folder that
+// Real profiles are not part of the project: they come from the build's GPUSHARE_TRACE_DIR, or from the folder that
 // GPUSHARE_TRACES names.
 TEST(TraceReaderTest, ReadsRealProfiles) {
   const auto named = base::GetEnv("GPUSHARE_TRACES");
