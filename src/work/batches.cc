@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of copies, and prefetches of managed memory. A batch goes as a whole: it is held for all of it.
+// Batches of copies, and prefetches of managed memory. A batch is held and submitted as a whole.
 #include "work/batches.h"
 
 #include "work/calls.h"
@@ -7,10 +7,10 @@
 namespace gpushare::work {
 namespace {
 
-// What is read before the driver has seen it. A longer list may be none, but a count that is nonsense.
+// The longest list that is read before the driver has accepted it. A larger count may be an invalid argument.
 constexpr size_t kMostRead = 4096;
 
-// To a device, or to the host.
+// The direction of a prefetch: to a device, or to the host.
 gate::CopyDirection WayTo(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? gate::CopyDirection::kHostToDevice
                                                       : gate::CopyDirection::kDeviceToHost;
@@ -45,7 +45,8 @@ Calls::Traffic Calls::TrafficOf(const void* operations, size_t count) const {
   return traffic;
 }
 
-// A long one is held as a copy within the device; what of it crosses is accounted once the driver has taken it.
+// A long batch is held like a copy within the device. Its bytes to and from the host are accounted after the driver has
+// accepted it.
 CUresult Calls::Batch(const Payer& payer, CUstream stream, size_t count,
                       absl::FunctionRef<Traffic()> traffic, absl::FunctionRef<CUresult()> call) {
   if (Outermost::Inside()) return call();
@@ -92,7 +93,7 @@ CUresult Calls::Memcpy3DBatchAsyncV1(const Payer& payer, size_t count, void* ope
   });
 }
 
-// ---- Managed memory: what may move is accounted, also where it lies there already ----
+// ---- Managed memory: all bytes are accounted, even if they are at the destination already ----
 
 CUresult Calls::MemPrefetchAsync(const Payer& payer, CUdeviceptr pointer, size_t bytes,
                                  CUmemLocation location, unsigned flags, CUstream stream) {
@@ -118,7 +119,7 @@ CUresult Calls::MemPrefetchBatchAsync(const Payer& payer, CUdeviceptr* pointers,
   const auto traffic = [&] {
     Traffic sum;
     for (size_t i = 0, at = 0; readable && location_count > 0 && i < count; ++i) {
-      // Each location is of the ranges from the one it names to the next's.
+      // A location applies from the range with its index up to that of the next location.
       while (at + 1 < location_count && location_of[at + 1] <= i) ++at;
       (WayTo(locations[at]) == gate::CopyDirection::kHostToDevice ? sum.to_device : sum.to_host) +=
           bytes[i];
@@ -133,7 +134,7 @@ CUresult Calls::MemPrefetchBatchAsync(const Payer& payer, CUdeviceptr* pointers,
 
 CUresult Calls::MemBatchDecompressAsync(const Payer& payer, void* operations, size_t count,
                                         unsigned flags, size_t* failed, CUstream stream) {
-  uint64_t bytes = count > kMostRead ? count : 0;  // by which it is learnt
+  uint64_t bytes = count > kMostRead ? count : 0;  // the cost is learnt by size
   const auto* const one = static_cast<const Decompression*>(operations);
   const bool readable = operations != nullptr && count <= kMostRead;
   for (size_t i = 0; readable && i < count; ++i) bytes += one[i].to_bytes;

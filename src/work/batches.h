@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What batches are made of, as far as it is read here. Of headers that have the types these are their mirror.
+// The parts of a batch's structures that are read here. They mirror types that older CUDA headers lack.
 #ifndef GPUSHARE_WORK_BATCHES_H_
 #define GPUSHARE_WORK_BATCHES_H_
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of rows and of boxes. What crosses to or from the host goes by rows where it is one slice, else by slices.
+// Copies of rows and of boxes. A copy to or from the host is split into rows if it has one slice, else into slices.
 #include "work/calls.h"
 
 namespace gpushare::work {
 
-// `Set` moves a copy of `copy` to some of its rows or slices.
+// `set` restricts a duplicate of `copy` to some of its rows or slices.
 template <typename Copy, typename Set>
 CUresult Calls::Box(const Payer& payer, const Copy* copy, CUstream stream, bool blocks,
                     uint64_t count, uint64_t part_bytes, gate::OnDeviceKind kind, const Set& set,

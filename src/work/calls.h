@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's calls that put work on a device, held and charged for whoever pays.
+// The driver's calls that submit work to a device, held and charged for a payer.
 //
 //   Calls calls(*driver);
 //   Gates gates;
-//   gates.on[0] = gate;                                   // of the identity, on device 0
+//   gates.on[0] = gate;                                   // the identity's gate on device 0
 //   CUresult result = calls.LaunchKernel({.gates = &gates}, function, 80, 1, 1, 256, 1, 1, 0, stream, params, nullptr);
 //   ...
 //   calls.Forget(gate);                                   // before its tenant is removed
 //
-// One object per process and driver. Each function is the driver's of that name, with its parameters and its
-// result; a payer stands before them. A call is held until it is its payer's turn, goes to the driver
-// unchanged, and is charged once, unless the driver refuses it. What is captured into a graph is neither held nor
-// charged, and nothing is ever added to it; its launch is. docs/launches.md says what each family costs whom.
+// There is one object per process and driver. Each function is the driver's function of that name, with the same parameters and
+// result; the payer is an additional first parameter. A call is held until it is its payer's turn, goes to the driver
+// unchanged, and is charged once, unless the driver refuses it. Work that is captured into a graph is neither held nor charged,
+// and nothing is ever added to the capture; the graph's launch is held and charged. docs/launches.md says what each family
+// costs whom.
 //
-// A null `stream` is the legacy stream; the caller of a _ptsz variant passes CU_STREAM_PER_THREAD for it, and the
-// caller of a _ptds variant NullStream::kPerThread.
+// A null `stream` is the legacy stream. For a _ptsz variant the caller passes CU_STREAM_PER_THREAD instead of null, and for a
+// _ptds variant NullStream::kPerThread.
 //
 // Threading: thread-safe. No lock is held across a call of the driver.
 #ifndef GPUSHARE_WORK_CALLS_H_
@@ -43,34 +44,35 @@
 
 namespace gpushare::work {
 
-// What a call without a stream is put on.
+// The stream of a call without a stream parameter.
 enum class NullStream { kLegacy, kPerThread };
 
 class Calls {
  public:
-  // `driver` and `graphs` outlive it. Null: it has what it knows of graphs for itself.
+  // `driver` and `graphs` must outlive it. With null `graphs` it keeps its own data about graphs.
   explicit Calls(const driver::Driver& driver, gate::Graphs* graphs = nullptr);
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
-  // In a forked child, where no driver works: LaunchKernelAtOnce() does nothing any more. Async-signal-safe.
+  // Call it in a forked child, where the driver does not work: the fast paths of launches are off from then on.
+  // Async-signal-safe.
   void Forked() { streams_.KnowNothing(); }
 
-  // For what stands in assembly in place of LaunchKernelAgain().
+  // For the assembly version of LaunchKernelAgain().
   const std::atomic<uint64_t>& known_epoch() const { return streams_.known_epoch(); }
 
   // -- Kernels (kernels.cc) --
   CUresult LaunchKernel(const Payer& payer, CUfunction function, unsigned grid_x, unsigned grid_y,
                         unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                         unsigned shared_bytes, CUstream stream, void** params, void** extra);
-  // The way of nearly every launch, which is short enough to stand where it is called: it is what its thread launched here
-  // the last time, and there is credit for it in the thread's pocket. False, and nothing has happened: by LaunchKernel().
-  // `gates`: null where there is one identity only.
+  // The fast path of nearly every launch, short enough to be inlined: the thread repeats an earlier launch on this stream, and
+  // its pocket has credit for it. If it returns false, nothing has happened, and the caller has to use LaunchKernel(). `gates`
+  // is null if there is only one identity.
   bool LaunchKernelAgain(const Gates* gates, CUfunction function, unsigned grid_x, unsigned grid_y,
                          unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                          unsigned shared_bytes, CUstream stream, void** params, void** extra,
                          CUresult* result);
-  // The way of most others: the kernel's cost is settled and there is credit for it.
+  // The fast path of most other launches: the kernel's cost is settled and there is credit for it.
   bool LaunchKernelAtOnce(const Gates* gates, CUfunction function, unsigned grid_x, unsigned grid_y,
                           unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                           unsigned shared_bytes, CUstream stream, void** params, void** extra,
@@ -82,35 +84,35 @@ class Calls {
                                    unsigned block_y, unsigned block_z, unsigned shared_bytes,
                                    CUstream stream, void** params);
 
-  // A launch with the state of old: the block's shape is not seen.
+  // Launches of before CUDA 4, where the block's shape is part of the function's state and is not seen here.
   CUresult Launch(const Payer& payer, CUfunction function);
   CUresult LaunchGrid(const Payer& payer, CUfunction function, int width, int height);
   CUresult LaunchGridAsync(const Payer& payer, CUfunction function, int width, int height,
                            CUstream stream);
-  // Has all its devices to itself: they are waited for in the order of their UUIDs.
+  // Gets all its devices to itself. It waits for them in the order of their UUIDs.
   CUresult LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUNCH_PARAMS* launches,
                                               unsigned devices, unsigned flags);
 
   // -- Graphs (graphs.cc) --
   CUresult GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags);
-  // After any other way to instantiate: of how many commands it is made, and on which GPUs its kernels run.
+  // Call it after instantiating in any other way. Records the number of commands, and the GPUs on which the kernels run.
   void GraphInstantiated(CUgraphExec exec, CUgraph graph);
-  // After an executable came to be like another graph as a whole.
+  // Call it after an executable was updated as a whole to match another graph.
   void GraphUpdated(CUgraphExec exec, CUgraph graph);
-  // After one of its nodes came to copy something else, a child to be like another graph, or a node was switched on or off;
-  // besides GraphChanged().
+  // Call these after a copy node or a child graph of an executable changed, or a node was enabled or disabled; in addition to
+  // GraphChanged().
   void GraphCopyChanged(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& copy);
   void GraphChildChanged(CUgraphExec exec, CUgraphNode node, CUgraph child);
   void GraphNodeEnabled(CUgraphExec exec, CUgraphNode node, bool enabled) {
     graphs_.NodeEnabled(exec, node, enabled);
   }
   CUresult GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream);
-  // The same by another way to the driver, such as the books'.
+  // The same, with another function that calls the driver, such as the books'.
   CUresult GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream stream,
                          absl::FunctionRef<CUresult()> call);
-  // After every call that changes an executable: its next launches are measured anew. All of its kernels are taken to be of the
-  // footprint `changed` from now on, and of what they were before if that is more: how wide those were whose place they took
-  // nobody knows any more. 1: nothing is known of them.
+  // Call it after every call that changes an executable: its next launches are measured anew. From now on all of its kernels are
+  // assumed to have the footprint `changed`, or their earlier one if that is larger, since it is unknown how wide the replaced
+  // kernels were. 1 means that nothing is known of the kernels.
   void GraphChanged(CUgraphExec exec, float changed = 1) { graphs_.Changed(exec, changed); }
   float KernelFootprint(const driver::GraphKernel& kernel) {
     return KernelFootprint(gate::KernelKey(kernel.function, kernel.shape), kernel.function,
@@ -118,7 +120,7 @@ class Calls {
   }
   float GraphFootprint(CUgraph graph) { return GraphFootprint(opened_.ContentsOf(graph)); }
   CUresult GraphExecDestroy(CUgraphExec exec);
-  // Before it is destroyed by another way.
+  // Call it before the executable is destroyed in any other way.
   void GraphDestroyed(CUgraphExec exec) {
     spread_.Put(exec, {});
     graphs_.Ended(exec);
@@ -173,7 +175,7 @@ class Calls {
                         NullStream null = NullStream::kLegacy);
   CUresult Memcpy3DPeerAsync(const Payer& payer, const CUDA_MEMCPY3D_PEER* copy, CUstream stream);
 
-  // -- Batches and prefetches (batches.cc); V1 is the older ABI, `operations` what the header has --
+  // -- Batches and prefetches (batches.cc); V1 is the older ABI; `operations` has the type of the CUDA header --
   CUresult MemcpyBatchAsync(const Payer& payer, CUdeviceptr* to, CUdeviceptr* from, size_t* bytes,
                             size_t count, void* attributes, size_t* attribute_of,
                             size_t attribute_count, CUstream stream);
@@ -225,44 +227,44 @@ class Calls {
   CUresult StreamAddCallback(const Payer& payer, CUstream stream, CUstreamCallback callback,
                              void* data, unsigned flags);
   CUresult StreamWaitEvent(const Payer& payer, CUstream stream, CUevent event, unsigned flags);
-  // Around every other call that keeps `stream` waiting for the host or for a value: cuStreamWaitValue,
-  // cuStreamBatchMemOp with a wait, waits for external semaphores.
+  // For every other call that makes `stream` wait for the host or for a value: cuStreamWaitValue, cuStreamBatchMemOp with a
+  // wait, waits for external semaphores. `call` makes the call.
   CUresult HostWait(const Payer& payer, CUstream stream, absl::FunctionRef<CUresult()> call);
   CUresult StreamSynchronize(const Payer& payer, CUstream stream);
   CUresult CtxSynchronize(const Payer& payer);
   CUresult EventSynchronize(const Payer& payer, CUevent event);
-  // Around every other call in which the host waits for the device (cuMemFree), or for a stream of it.
+  // For every other call in which the host waits for the device (cuMemFree), or for one of its streams.
   CUresult Blocking(const Payer& payer, absl::FunctionRef<CUresult()> call);
   CUresult Blocking(const Payer& payer, CUstream stream, absl::FunctionRef<CUresult()> call);
 
-  // -- Captures: while there is one, the driver is asked of each stream --
+  // -- Captures: while there is one, the driver is asked about each stream --
   CUresult StreamBeginCapture(CUstream stream, absl::FunctionRef<CUresult()> call);
   CUresult StreamEndCapture(CUstream stream, CUgraph* graph);
 
-  // -- Before something ends, or after its handle was given out anew --
+  // -- Calls before something ends, or after its handle was reused --
   CUresult StreamDestroy(CUstream stream);
   void StreamCreated(CUstream stream) { streams_.Forget(stream); }
-  // Around the driver's calls that may end a context.
+  // For the driver's calls that may end a context.
   CUresult ContextEnds(CUcontext context, absl::FunctionRef<CUresult()> call);
   CUresult PrimaryContextEnds(const Payer& payer, CUdevice device,
                               absl::FunctionRef<CUresult()> call);
   void ModuleEnds() { footprints_.Clear(); }
-  void ThreadEnds() { streams_.ForgetThread(); }  // of the calling thread's per-thread streams
+  void ThreadEnds() { streams_.ForgetThread(); }  // forgets the calling thread's per-thread streams
   void Forget(const gate::Gate* gate) { streams_.ForgetGate(gate); }
   size_t known_streams() { return streams_.size(); }
-  // The device of a stream, whichever context is current; -1: the driver knows no such stream.
+  // The device of a stream, independent of the current context; -1 if the driver does not know the stream.
   CUdevice DeviceOf(const Payer& payer, CUstream stream) {
     const Streams::Adopted adopted = streams_.Find(payer, stream);
     return adopted.gate != nullptr || adopted.refused ? adopted.device : -1;
   }
 
  private:
-  // False, and nothing has happened: by Submit(). `take(known, &launch)` pays. `gates`: null where there is one identity
-  // only.
+  // The fast path. If it returns false, nothing has happened, and the caller has to use Submit(). `take(known, &launch)` pays
+  // for the launch. `gates` is null if there is only one identity.
   template <typename Take, typename Call>
   bool AtOnce(const Gates* gates, CUstream handle, const Take& take, const Call& call,
               CUresult* result);
-  // Pays for what is settled, and makes a habit of it.
+  // Pays for a launch whose cost is settled, and remembers it as a habit.
   static bool TakeAnew(Streams::Known& known, CUfunction function, const driver::LaunchShape& shape,
                        uint32_t* launch);
   CUresult LaunchKernelHeld(const Payer& payer, CUfunction function, unsigned grid_x,
@@ -275,15 +277,15 @@ class Calls {
   CUresult Submit(const Streams::Adopted& stream, CUstream handle, const gate::Work& work,
                   const Call& call);
 
-  // One of the streams that a call puts work on, each on a GPU of its own.
+  // A part of a call that submits work to several GPUs: the stream and the work on one of them.
   struct Part {
     Streams::Adopted stream;
     gate::Work work;
     gate::Admission admission;
   };
   using Parts = absl::InlinedVector<Part, 4>;
-  // All of them, in the order of the GPUs' UUIDs, or none where the host has no memory left. Inside of an Outermost.
-  // False: one of them will never have its turn.
+  // Admits all parts, in the order of the GPUs' UUIDs, or none if host memory runs out. Call it within an Outermost. False if
+  // one of them was refused.
   bool AdmitAll(Parts& parts);
   static CUresult CallFor(const Parts& parts, absl::FunctionRef<CUresult()> call);
   static void CompleteAll(const Parts& parts, bool submitted);
@@ -293,12 +295,12 @@ class Calls {
   // One end of a copy.
   struct Side {
     bool on_host;
-    CUdeviceptr address;  // 0: an array's, or the host's
+    CUdeviceptr address;  // 0 for an array or the host
   };
   static Side Host() { return {.on_host = true, .address = 0}; }
   static Side Device(CUdeviceptr pointer) { return {.on_host = false, .address = pointer}; }
   static Side Array() { return {.on_host = false, .address = 0}; }
-  // Of two sides of which one is the host's.
+  // The direction of a copy of which exactly one side is the host.
   static gate::CopyDirection DirectionTo(const Side& to) {
     return to.on_host ? gate::CopyDirection::kDeviceToHost : gate::CopyDirection::kHostToDevice;
   }
@@ -314,17 +316,17 @@ class Calls {
   Traffic TrafficOf(const void* operations, size_t count) const;
 
   // transfers.cc
-  // Puts it on `stream` by `call`, as the gate lets it pass.
+  // Submits the parts of a copy to `stream` with `call`, as the gate admits them.
   CUresult Across(const Payer& payer, CUstream stream, gate::HostCopy copy,
                   absl::FunctionRef<CUresult(uint64_t first, uint64_t count)> call);
   CUresult Within(const Payer& payer, gate::OnDeviceKind kind, CUstream stream, uint64_t bytes,
                   absl::FunctionRef<CUresult()> call);
   CUresult Mixed(const Payer& payer, CUstream stream, const Traffic& traffic,
                  absl::FunctionRef<CUresult()> call);
-  // Holds `call`, which has still to be held for the device, until both copy limits let its bytes pass.
+  // Holds `call` until both copy limits admit its bytes. `call` itself still has to wait for its turn on the device.
   CUresult Crossing(const Payer& payer, CUstream stream, const gate::CopyBytes& bytes,
                     absl::FunctionRef<CUresult()> call);
-  // batches.cc; `traffic` reads the `count` entries of the call's arrays.
+  // batches.cc. `traffic` reads the `count` entries of the call's arrays.
   CUresult Batch(const Payer& payer, CUstream stream, size_t count,
                  absl::FunctionRef<Traffic()> traffic, absl::FunctionRef<CUresult()> call);
   // copies.cc
@@ -363,7 +365,7 @@ class Calls {
   Streams streams_;
   gate::FootprintCache footprints_;
   std::array<std::atomic<int>, Gates::kDevices> sm_counts_{};
-  const std::unique_ptr<gate::Graphs> own_graphs_;  // null: another's
+  const std::unique_ptr<gate::Graphs> own_graphs_;  // null if the caller provides one
   gate::Graphs& graphs_;
   Spread spread_;
 };
@@ -381,11 +383,11 @@ template <typename Take, typename Call>
   uint32_t launch;
   gate::StreamGate* stream = nullptr;
   {
-    // From here on, of which a signal handler is not to find half.
+    // A signal handler must not see the following in part.
     const InsideOf inside(mark);
     if (!take(*known, &launch)) [[unlikely]]
       return false;
-    // The driver's call may come back here, and leave something else there.
+    // Read it before the call: the driver may call back into this function, which may change the entry.
     stream = known->stream;
     *result = call();
   }

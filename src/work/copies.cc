@@ -99,7 +99,7 @@ CUresult Calls::MemcpyAtoH(const Payer& payer, void* to, CUarray from, size_t fr
                                                                        from_offset + at, n);
   });
 }
-// It takes the memory of one device and the link to another: the stream's device is charged.
+// The copy uses the memory of one device and the link to another. The stream's device is charged.
 CUresult Calls::MemcpyPeer(const Payer& payer, CUdeviceptr to, CUcontext to_context,
                            CUdeviceptr from, CUcontext from_context, size_t bytes,
                            NullStream null) {

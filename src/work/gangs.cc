@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on several GPUs at once: a cooperative launch over them, and graphs with kernels on more than one. Each GPU's gate
-// holds and charges its part. They are asked in the order of UUIDs, as gangs are, so that no two wait for each other,
-// whichever processes they are of; what was had already goes back where not all can be.
+// Work on several GPUs at once: cooperative launches over several devices, and graphs with kernels on more than one. Each GPU's
+// gate holds and charges its part. The gates are asked in the order of the UUIDs, as for gangs, so that no two launches wait for
+// each other, even in different processes. If not all parts are admitted, the admitted ones are given back.
 #include <algorithm>
 
 #include "work/calls.h"
@@ -21,7 +21,7 @@ bool Calls::AdmitAll(Parts& parts) {
       ++admitted;
     }
   } catch (...) {
-    // There is no memory for the others: those that are had go back.
+    // Host memory ran out: give back the parts that were admitted.
     for (size_t i = 0; i < admitted; ++i) {
       const gate::Admission& had = parts[i].admission;
       if (had.verdict != gate::Verdict::kAdmitted) continue;
@@ -43,7 +43,7 @@ void Calls::CompleteAll(const Parts& parts, bool submitted) {
 CUresult Calls::CallFor(const Parts& parts, absl::FunctionRef<CUresult()> call) {
   try {
     return call();
-  } catch (...) {  // cancelled while the driver waited: behind what it has put on the streams
+  } catch (...) {  // cancelled while the driver waits, after it has submitted the work
     CompleteAll(parts, /*submitted=*/true);
     throw;
   }
@@ -73,8 +73,8 @@ CUresult Calls::LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUN
   return result;
 }
 
-// On the other GPUs its part is what a stream there waits for: from when all that stands before it on its own stream is done
-// to its end. Which of that time the GPU was idle nobody knows: a gang is charged for as long as it is held.
+// On each other GPU a stand-in stream waits for the graph. Its part there lasts from the end of the earlier work on the graph's
+// own stream to the end of the graph. How long the GPU is idle in that time is unknown, so the whole time is charged.
 CUresult Calls::LaunchSpread(const Payer& payer, const Spread::Places& places, CUstream stream,
                              const gate::Work& work, absl::FunctionRef<CUresult()> call) {
   if (Outermost::Inside()) return call();
@@ -87,12 +87,12 @@ CUresult Calls::LaunchSpread(const Payer& payer, const Spread::Places& places, C
     bool made = false;
     const CUstream stand_in = spread_.StandIn(payer.gates, place.context, &made);
     if (stand_in == nullptr) continue;
-    if (made) streams_.Forget(stand_in);  // another may have had the handle
+    if (made) streams_.Forget(stand_in);  // an earlier stream may have had the handle
     const Streams::Adopted there = streams_.Find(payer, stand_in);
     if (there.refused) return kRefused;
     if (there.gate == nullptr) continue;
     Part& part = parts.emplace_back(Part{there, work, {}});
-    // One command, whatever it is made of: what of it runs there is not known.
+    // It counts as one command of full width, since it is unknown which of the graph's kernels run there.
     const uint64_t salt = (static_cast<uint64_t>(place.device) + 1) * 0xd1342543de82ef95u;
     part.work.key ^= salt;
     if (part.work.like != 0) part.work.like ^= salt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: a launch is one command, as gate/graphs.h knows it; what it copies to and from the host counts to the copy limits
-// as well.
+// Graphs. A launch is one command, described by gate/graphs.h. Its copies to and from the host count towards the copy limits
+// too.
 #include <new>
 #include <utility>
 
@@ -28,7 +28,7 @@ void Calls::GraphIs(CUgraphExec exec, CUgraph graph, bool updated) {
       graphs_.Instantiated(exec, std::move(contents), footprint);
     }
   } catch (const std::bad_alloc&) {
-    // The driver has made it, and its caller is to have it.
+    // The driver has instantiated the graph, so the call must succeed.
     graphs_.Unseen(exec);
   }
 }
@@ -45,7 +45,7 @@ void Calls::GraphCopyChanged(CUgraphExec exec, CUgraphNode node, const CUDA_MEMC
   try {
     graphs_.CopyChanged(exec, driver::CopyOf(driver_, node, copy));
   } catch (const std::bad_alloc&) {
-    // The driver has changed it: it counts as before.
+    // The driver has made the change, so the call must succeed. The copies count as before.
   }
 }
 
@@ -53,7 +53,7 @@ void Calls::GraphChildChanged(CUgraphExec exec, CUgraphNode node, CUgraph child)
   try {
     graphs_.ChildChanged(exec, node, opened_.ContentsOf(child).copies);
   } catch (const std::bad_alloc&) {
-    // The same.
+    // As in GraphCopyChanged().
   }
 }
 
@@ -70,7 +70,7 @@ CUresult Calls::GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream strea
 
 CUresult Calls::GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream stream,
                               absl::FunctionRef<CUresult()> call) {
-  // What is captured is no launch: the next one is still the first of the new version.
+  // A captured launch does not run, so the next launch is still the first one of the new version.
   if (streams_.Capturing(stream)) return call();
   const gate::Work work = graphs_.NextLaunch(exec);
   const Spread::Places places = spread_.Find(exec);

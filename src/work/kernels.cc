@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels, in every form.
+// Launches of kernels, in every form.
 #include "work/calls.h"
 #include "work/submit.h"
 
@@ -26,7 +26,7 @@ int Calls::SmCount() {
   return asked;
 }
 
-// False: the driver does not say, and will most likely refuse the launch.
+// False if the driver does not tell. Then it will most likely refuse the launch.
 bool Calls::FindFootprint(CUfunction function, const driver::LaunchShape& shape, float* footprint) {
   const uint64_t threads = uint64_t{shape.block.x} * shape.block.y * shape.block.z;
   int blocks = 0;
@@ -156,7 +156,7 @@ CUresult Calls::LaunchCooperativeKernel(const Payer& payer, CUfunction function,
   });
 }
 
-// ---- Of old ----
+// ---- Launches of before CUDA 4 ----
 
 CUresult Calls::LaunchOfOld(const Payer& payer, CUfunction function, int width, int height,
                             CUstream stream, absl::FunctionRef<CUresult()> call) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the things stand that a launch looks at, for the way that is written in assembly (shim/launch_kernel.S). What a
- * compiler makes of them is compared with this in streams.cc. */
+/* The offsets of the fields that a launch reads, for the fast path in assembly (shim/launch_kernel.S). streams.cc compares them
+ * with the compiler's layout. */
 #ifndef GPUSHARE_WORK_LAUNCH_LAYOUT_H_
 #define GPUSHARE_WORK_LAUNCH_LAYOUT_H_
 
@@ -8,7 +8,7 @@
 #define GPUSHARE_MARK_EPOCH 0
 #define GPUSHARE_MARK_INSIDE 128
 #define GPUSHARE_MARK_KNOWN 256
-/* Its places: so many bytes each, as a shift. */
+/* The size of an entry of Recent<Known>, as a shift. */
 #define GPUSHARE_KNOWN_SHIFT 7
 #define GPUSHARE_KNOWN_HANDLE 0
 #define GPUSHARE_KNOWN_LAST 8

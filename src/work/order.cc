@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What orders streams and waits for them. None of it is ever held, and all of it goes to the driver unchanged;
-// but markers go where a stream or the host waits anyway.
+// Calls that order streams and wait for them. None of them is ever held, and all go to the driver unchanged. But markers are
+// added where a stream or the host waits anyway.
 #include "work/calls.h"
 #include "work/submit.h"
 
@@ -8,7 +8,7 @@ namespace gpushare::work {
 
 // ---- A stream waits ----
 
-// For the host, or for a value that anybody may write: no device time, and nobody is kept waiting by it.
+// The stream waits for the host, or for a value that anyone may write. That takes no device time and delays no other tenant.
 CUresult Calls::HostWait(const Payer& payer, CUstream stream, absl::FunctionRef<CUresult()> call) {
   if (Outermost::Inside()) return call();
   const Streams::Adopted adopted = streams_.Find(payer, stream);
@@ -29,7 +29,7 @@ CUresult Calls::StreamAddCallback(const Payer& payer, CUstream stream, CUstreamC
                   [&] { return driver_.StreamAddCallback(stream, callback, data, flags); });
 }
 
-// What the event stands behind is on a device already: no hold can keep it from coming.
+// The work before the event has been submitted already, so no hold can delay the event.
 CUresult Calls::StreamWaitEvent(const Payer& payer, CUstream stream, CUevent event,
                                 unsigned flags) {
   const auto call = [&] { return driver_.StreamWaitEvent(stream, event, flags); };
@@ -37,7 +37,7 @@ CUresult Calls::StreamWaitEvent(const Payer& payer, CUstream stream, CUevent eve
   const Streams::Adopted adopted = streams_.Find(payer, stream);
   if (adopted.gate == nullptr || streams_.Capturing(stream)) return call();
   const Outermost outermost;
-  // The event may be a capture's, which the stream joins then.
+  // The event may belong to a capture, which the stream then joins.
   if (streams_.AnyCaptures()) adopted.gate->StallBegins(adopted.stream);
   const bool marked = adopted.gate->WaitBegins(adopted.stream);
   const CUresult result = call();
@@ -52,7 +52,7 @@ CUresult Calls::Blocking(const Payer& payer, CUstream stream, absl::FunctionRef<
   const Streams::Adopted adopted = streams_.Find(payer, stream);
   if (adopted.gate == nullptr) return call();
   const Outermost outermost;
-  // The legacy stream waits for all others.
+  // The legacy stream waits for all other streams.
   adopted.gate->Synchronizing(stream == nullptr || stream == CU_STREAM_LEGACY ? nullptr
                                                                               : adopted.stream);
   const CUresult result = call();
@@ -89,7 +89,7 @@ CUresult Calls::EventSynchronize(const Payer& payer, CUevent event) {
 // ---- Captures ----
 
 CUresult Calls::StreamBeginCapture(CUstream stream, absl::FunctionRef<CUresult()> call) {
-  // What is open there has its marker before: while it captures, none can be recorded.
+  // Mark the end of the open work first: while the stream captures, no marker can be recorded.
   streams_.Close(stream);
   streams_.CaptureBegan(stream);
   const CUresult result = call();
@@ -98,11 +98,11 @@ CUresult Calls::StreamBeginCapture(CUstream stream, absl::FunctionRef<CUresult()
 }
 CUresult Calls::StreamEndCapture(CUstream stream, CUgraph* graph) {
   const CUresult result = driver_.StreamEndCapture(stream, graph);
-  streams_.CaptureMayHaveEnded(stream);  // also a failed end may have ended it
+  streams_.CaptureMayHaveEnded(stream);  // a failed call may have ended it too
   return result;
 }
 
-// ---- What ends ----
+// ---- Ends ----
 
 CUresult Calls::StreamDestroy(CUstream stream) {
   streams_.Forget(stream);

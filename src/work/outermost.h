@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver may make one of its calls out of another: only the outermost is charged.
+// Detects nested calls: the driver may implement one of its calls by another, and only the outermost is charged.
 #ifndef GPUSHARE_WORK_OUTERMOST_H_
 #define GPUSHARE_WORK_OUTERMOST_H_
 
@@ -9,26 +9,27 @@
 
 namespace gpushare::work {
 
-// Where a thread notes that it is inside of a call: with what it knows of its streams (Streams::SeenByThread), so that a
-// launch looks in one place for both.
+// Marks that a thread is inside of a call. The mark is kept together with what the thread knows of its streams
+// (Streams::SeenByThread), so that a launch finds both in one place.
 struct ThreadMark {
-  uint64_t epoch = 0;  // of all that it knows; 0: of none
-  // Away from what a launch reads: written twice by each, beside that it takes one a nanosecond longer.
+  uint64_t epoch = 0;  // the epoch of everything that the thread knows; 0: none
+  // Kept apart from the fields that a launch reads. Each launch writes it twice; next to those fields that takes a nanosecond
+  // longer.
   alignas(128) bool inside = false;
 };
-// Of all threads that know of no stream yet. Nobody writes here: for these a launch has more to do in any case.
+// The mark of all threads that know no stream yet. It is never written: a launch of such a thread takes the slow path anyway.
 inline constinit ThreadMark nobodys_mark{.inside = true};
 
 }  // namespace gpushare::work
 
-// The calling thread's; never null. By a name that assembly can say too.
+// The calling thread's mark; never null. A C name, which the assembly uses too.
 extern "C" {
 extern thread_local constinit gpushare::work::ThreadMark* gpushare_work_mark;
 }
 
 namespace gpushare::work {
 
-// While it lives, calls of this thread are inside of another.
+// During its lifetime further calls of this thread count as nested.
 class Outermost {
  public:
   Outermost() : was_(std::exchange(inside(), true)) {}
@@ -37,9 +38,9 @@ class Outermost {
   Outermost& operator=(const Outermost&) = delete;
   static bool Inside() { return inside(); }
 
-  // The calling thread's; never null.
+  // The calling thread's mark; never null.
   static ThreadMark* Mark() { return mark(); }
-  // It has another from now on.
+  // Gives the calling thread another mark.
   static void Move(ThreadMark* to) {
     const bool was = inside();
     mark() = to;
@@ -55,8 +56,8 @@ class Outermost {
   const bool was_;
 };
 
-// The same for a thread with a mark of its own that is known not to be inside. What a signal handler launches meanwhile
-// sees it set, or comes before all that is done behind it.
+// The same for a thread with a mark of its own that is known not to be inside a call. A launch by a signal handler either sees
+// the mark set, or comes before everything that this protects.
 class InsideOf {
  public:
   explicit InsideOf(ThreadMark* mark) : mark_(mark) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For whom a call is made.
+// The payer of a call.
 #ifndef GPUSHARE_WORK_PAYER_H_
 #define GPUSHARE_WORK_PAYER_H_
 
@@ -12,17 +12,16 @@
 
 namespace gpushare::work {
 
-// The gates of one identity, by the driver's number of the device. One object per identity: it stays where it
-// is. A gate may come while its streams are in use; Calls::Forget() is called before it goes, when `on` has it no
-// more.
+// The gates of one identity, by the driver's number of the device. There is one object per identity, with a stable address. A
+// gate may be added while the identity's streams are in use. To remove one, take it out of `on`, then call Calls::Forget().
 struct Gates {
   static constexpr int kDevices = 64;
 
   struct Found {
-    gate::Gate* gate = nullptr;  // null: what comes there is not held
-    bool refused = false;        // nor let in: there is no share to be had
+    gate::Gate* gate = nullptr;  // null: work on the device is not held
+    bool refused = false;        // work is refused, since there is no share to be had
   };
-  // Of a stream that is seen first.
+  // The gate of a device, for a stream that is seen for the first time.
   Found Of(CUdevice device) const {
     if (device < 0 || device >= kDevices) return {.refused = open != nullptr};
     gate::Gate* const gate = on[device].load(std::memory_order_acquire);
@@ -31,16 +30,16 @@ struct Gates {
   }
 
   std::atomic<gate::Gate*> on[kDevices] = {};
-  // Asked for the gate of a device that has none, by any thread; null: such a device's work is not held.
+  // Returns the gate for a device that has none yet; any thread may call it. If null, work on such a device is not held.
   std::function<Found(CUdevice)> open;
 };
 
-// What refused work is answered with.
+// The result of refused work.
 inline constexpr CUresult kRefused = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 
 struct Payer {
   const Gates* gates;
-  // Others may be waiting for this work: held so long it passes, and is charged.
+  // The longest hold, since others may be waiting for this work. After that it passes, and is charged.
   Nanos longest_hold = gate::kNoBound;
 };
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few streams that a thread used last, by handle: each stands in one of two neighbouring places.
+// A small table of the streams that a thread used last, by handle. Each handle can be in one of two neighbouring places.
 //
 //   Recent<Entry> recent;                      // an Entry has a `handle`, and an `epoch` that is not 0
 //   recent.Put({.epoch = epoch, .handle = handle, ...});
-//   const Entry& entry = recent.Find(handle);  // of that handle, or any other
-//   const Entry* entry = recent.FindIf(handle);  // null: there is none of that handle
+//   const Entry& entry = recent.Find(handle);  // may be an entry of another handle
+//   const Entry* entry = recent.FindIf(handle);  // null if there is none of that handle
 //
-// What was put last is found until more is put; what stands under another epoch makes room first. One thread's.
+// The last entry put is always found. Later ones may replace it; entries of another epoch are replaced first.
+//
+// Threading: for one thread.
 #ifndef GPUSHARE_WORK_RECENT_H_
 #define GPUSHARE_WORK_RECENT_H_
 
@@ -25,7 +27,7 @@ class Recent {
 
   Recent() { Clear(); }
 
-  // The first of its two; the other is the one of the number with the last bit changed.
+  // The first of a handle's two places. The other has the same number with the last bit flipped.
   static constexpr size_t PlaceOf(uintptr_t handle) {
     static_assert(kPlaces == 16);
     return (static_cast<uint32_t>(handle) * 0x9e3779b1u) >> 28;
@@ -37,7 +39,7 @@ class Recent {
     return first.handle == handle ? first : entries_[place ^ 1];
   }
 
-  // The second is asked for only where the first is another's: what is launched there need not wait for that.
+  // Reads the second place only if the first has another handle, so that a launch does not wait for it.
   [[gnu::always_inline]] const Entry* FindIf(Handle handle) const {
     const size_t place = PlaceOf(handle);
     if (entries_[place].handle == handle) [[likely]]
@@ -68,7 +70,7 @@ class Recent {
   }
 
  private:
-  // The null handle is somebody's.
+  // Marks a free place. Null would not do, since it is the handle of a stream.
   static Handle Nobody() { return reinterpret_cast<Handle>(~uintptr_t{0}); }
   static size_t PlaceOf(Handle handle) { return PlaceOf(reinterpret_cast<uintptr_t>(handle)); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets. None of them waits for the device, not even those without a stream.
+// Memory sets. None of them waits for the device, not even those without a stream.
 #include "work/calls.h"
 
 namespace gpushare::work {

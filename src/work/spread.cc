@@ -7,7 +7,7 @@
 namespace gpushare::work {
 namespace {
 
-// The context is current, and these calls are legal while a thread of the program's captures.
+// Makes the context current, and makes the calls legal while a thread of the program captures.
 class Within {
  public:
   Within(const driver::Table& driver, CUcontext context) : driver_(driver) {
@@ -98,7 +98,7 @@ CUstream Spread::StandIn(const Gates* gates, CUcontext context, bool* made) {
     throw;
   }
   *made = kept == stream;
-  if (!*made) driver_.StreamDestroy(stream);  // another thread was first
+  if (!*made) driver_.StreamDestroy(stream);  // another thread was faster
   return kept;
 }
 
@@ -134,7 +134,7 @@ bool Spread::Order(CUstream earlier, CUstream later) const {
 }
 
 bool Spread::Before(CUdevice a, CUdevice b) const {
-  CUuuid of_a{}, of_b{};  // of none: before all others
+  CUuuid of_a{}, of_b{};  // all zeroes if unknown, which is the lowest
   driver_.DeviceGetUuid(&of_a, a);
   driver_.DeviceGetUuid(&of_b, b);
   const int order = std::memcmp(of_a.bytes, of_b.bytes, sizeof(of_a.bytes));

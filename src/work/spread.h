@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs with kernels on other GPUs than that of the stream they are launched into, and the streams that stand for them there.
+// Graphs with kernels on other GPUs than that of the stream they are launched into, and the stand-in streams on those GPUs.
 //
-//   spread.Put(exec, spread.PlacesOf(contents));          // when it was instantiated
+//   spread.Put(exec, spread.PlacesOf(contents));          // after instantiating
 //   for (const Place& place : spread.Find(exec)) ... spread.StandIn(payer.gates, place.context) ...
 //
-// Nothing of the program's marks where a graph begins and ends on another GPU, and no node may be added to it. So the
-// engine has a stream there, for each identity, that waits for what stands before the graph on its own stream and then for
-// the graph: to the gate of that GPU the time between is a command.
+// The program's own streams do not show when a graph begins and ends on another GPU, and no node may be added to the graph. So
+// the engine has a stand-in stream there for each identity. It waits for the work before the graph on the graph's own stream,
+// and then for the graph. The gate of that GPU treats the time in between as a command.
 //
 // Threading: thread-safe. No lock is held across a call of the driver.
 #ifndef GPUSHARE_WORK_SPREAD_H_
@@ -31,7 +31,7 @@ class Spread {
  public:
   struct Place {
     CUdevice device;
-    CUcontext context;  // one there that a kernel of the graph is in
+    CUcontext context;  // a context on that device that a kernel of the graph uses
   };
   using Places = std::vector<Place>;
 
@@ -39,19 +39,19 @@ class Spread {
   Spread(const Spread&) = delete;
   Spread& operator=(const Spread&) = delete;
 
-  // Where the kernels of a graph run, one place a GPU; none where all run on the current context's.
+  // The places where the kernels of a graph run, one for each GPU; none if all run on the current context's GPU.
   Places PlacesOf(const driver::GraphContents& graph) const;
-  // No places: another executable may have had the handle.
+  // Call it without places too, since an earlier executable may have had the handle.
   void Put(CUgraphExec exec, Places places);
   Places Find(CUgraphExec exec) const;
 
-  // The identity's stream in a context; `made` when it is new. Null: the driver gives none.
+  // The identity's stand-in stream in a context; sets `made` if it is new. Null if the driver refuses to create one.
   CUstream StandIn(const Gates* gates, CUcontext context, bool* made);
-  // Before the end of a context, when nobody uses its streams any more.
+  // Call it before the end of a context, when its streams are no longer in use.
   void ContextEnds(CUcontext context);
-  // `later` goes on when all that is on `earlier` now is done.
+  // Makes `later` wait for everything that is on `earlier` now.
   bool Order(CUstream earlier, CUstream later) const;
-  // Puts `devices` in one order for all processes.
+  // Orders devices by their UUIDs, which is the same order in all processes.
   bool Before(CUdevice a, CUdevice b) const;
 
  private:

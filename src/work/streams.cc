@@ -18,18 +18,18 @@ thread_local constinit gpushare::work::ThreadMark* gpushare_work_mark =
 namespace gpushare::work {
 namespace {
 
-// The driver's, spelt as its macros do without their casts.
+// The values of CU_STREAM_LEGACY and CU_STREAM_PER_THREAD without the casts of these macros.
 constexpr uintptr_t kLegacy = 1, kPerThread = 2;
 
 std::atomic<uint64_t> next_epoch{1};
 
-// Of the calling thread; gone with it, and only then another's.
+// Identifies the calling thread. The address is reused only after the thread has ended.
 const void* Thread() {
   static thread_local char here;
   return &here;
 }
 
-// Which there are, for threads that end. A function's static would be destroyed before the last threads end.
+// All Streams objects, for threads that end. Never destroyed, since a static object would be before the last threads end.
 struct Registry {
   base::Mutex mutex;
   std::set<Streams*> alive ABSL_GUARDED_BY(mutex);
@@ -43,13 +43,13 @@ Registry& AllStreams() {
 
 class Streams::ThreadEnd {
  public:
-  // The calling thread has a stream of its own in `streams`.
+  // Records that the calling thread has a per-thread stream in `streams`.
   static void Expect(Streams* streams) {
     if (Here() == nullptr) MakeHere();
     Here()->used.insert(streams);
   }
-  // What the thread knows goes with its thread-local objects. What the last of these launch comes after that: it goes
-  // with the thread's keys, which are called as often as they are set again.
+  // The thread's data is destroyed with its thread-local objects. If the destructors of those launch work later, new data is
+  // destroyed with the thread-specific keys, whose destructors run again as often as the key is set again.
   static void Arm(SeenByThread* here) {
     if (!over_) {
       static thread_local ThreadEnd end;
@@ -67,7 +67,7 @@ class Streams::ThreadEnd {
     End(Here());
   }
   static void End(SeenByThread* here) {
-    // In a forked child no driver works, and a lock may be held for ever by a thread that is not there.
+    // In a forked child the driver does not work, and a lock may be held by a thread that does not exist there.
     if (here == nullptr || getpid() != here->process) return;
     for (Streams* streams : here->used) {
       Registry& all = AllStreams();
@@ -98,8 +98,8 @@ Streams::SeenByThread* Streams::MakeHere() {
 
 struct Streams::Shared {
   base::Mutex mutex;
-  Adopted last ABSL_GUARDED_BY(mutex);     // whose work went there last
-  int turning ABSL_GUARDED_BY(mutex) = 0;  // calls that use somebody's gate
+  Adopted last ABSL_GUARDED_BY(mutex);     // the identity whose work went there last
+  int turning ABSL_GUARDED_BY(mutex) = 0;  // calls that are using another identity's gate
 };
 
 #pragma GCC diagnostic push
@@ -110,10 +110,10 @@ void Streams::CheckLayout() {
   static_assert(offsetof(SeenByThread, known) == GPUSHARE_MARK_KNOWN);
   static_assert(sizeof(Known) == 1 << GPUSHARE_KNOWN_SHIFT);
   static_assert(sizeof(Recent<Known>) == Recent<Known>::kPlaces * sizeof(Known));
-  // Of the two places of a default stream's handle no other one's is there: what has a context there is its own.
+  // No two default streams have the same pair of places. So an entry with a context in such a pair is of that default stream.
   constexpr auto kPairOf = [](uintptr_t handle) { return Recent<Known>::PlaceOf(handle) / 2; };
   static_assert(kPairOf(0) != kPairOf(1) && kPairOf(1) != kPairOf(2) && kPairOf(2) != kPairOf(0));
-  static_assert(static_cast<uint32_t>(kSpecial) == 0);  // they have the places of the handle itself
+  static_assert(static_cast<uint32_t>(kSpecial) == 0);  // so KnownAs() does not change the place
   static_assert(offsetof(Known, handle) == GPUSHARE_KNOWN_HANDLE);
   static_assert(offsetof(Known, pocket) == GPUSHARE_KNOWN_POCKET);
   static_assert(offsetof(Known, lane.page) == GPUSHARE_KNOWN_PAGE);
@@ -188,7 +188,7 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
   const uintptr_t word = reinterpret_cast<uintptr_t>(handle);
   if (word == kLegacy) key.handle = nullptr;
   if (word == kPerThread) key.thread = Thread();
-  // Before the entry is read: what is forgotten meanwhile is not kept as seen.
+  // Read the epoch before the entry, so that an entry that is forgotten meanwhile does not stay in the thread's data.
   const uint64_t epoch = epoch_.load(std::memory_order_acquire);
   Adopted adopted;
   bool known = false;
@@ -206,7 +206,7 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
     if (key.thread != nullptr) ThreadEnd::Expect(this);
     Entry entry{};
     adopted = Adopt(payer, key, &entry);
-    // The driver knows no such stream, or there is no share: asked again the next time.
+    // The driver does not know the stream, or there is no share. The next call asks again.
     if (entry.context == nullptr || adopted.refused) return adopted;
     bool late = false;
     {
@@ -242,7 +242,7 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
 
 void Streams::Know(SeenByThread& here, const Known& known) {
   if (here.epoch != known.epoch) {
-    // A signal handler that launches meanwhile finds nothing, rather than half.
+    // A signal handler that launches meanwhile then finds no entries instead of incomplete ones.
     here.epoch = 0;
     std::atomic_signal_fence(std::memory_order_seq_cst);
     here.known.Clear();
@@ -268,7 +268,7 @@ void Streams::Asked(const Adopted& stream, CUstream handle) {
 bool Streams::Keep(SeenByThread& here, const std::shared_ptr<gate::Pocket>& pocket) noexcept {
   auto& all = here.pockets;
   if (std::find(all.begin(), all.end(), pocket) != all.end()) return true;
-  // Of gates that are gone nobody else has any.
+  // Drop pockets of destroyed gates, to which there are no other references.
   std::erase_if(all, [](const auto& each) { return each.use_count() == 1; });
   try {
     all.push_back(pocket);
@@ -291,7 +291,7 @@ gate::Habits* Streams::MakeHabits(SeenByThread& here, const gate::Gate* gate) co
   auto& of = here.habits[here.oldest_habits];
   gate::Habits* const others = of.habits.get();
   if (others != nullptr) {
-    // Nobody expects anything there any more.
+    // Remove all references to the habits that are replaced.
     here.known.ForEach([&](Known& each) {
       if (each.habits != others) return;
       each.habits = nullptr;
@@ -330,7 +330,7 @@ Streams::Adopted Streams::Adopt(const Payer& payer, const Key& key, Entry* entry
     adopted.stream = *added;
     return adopted;
   }
-  // There are too many: it is held and charged as one of the others of its tenant.
+  // There are too many streams. This one is held and charged as another stream of the same tenant.
   const base::MutexLock lock(&mutex_);
   for (const auto& [other, at] : entries_) {
     if (at.adopted.gate != adopted.gate || at.adopted.stream == nullptr) continue;
@@ -344,7 +344,7 @@ Streams::Adopted Streams::Adopt(const Payer& payer, const Key& key, Entry* entry
 
 // ---- Streams of several identities ----
 
-// A new entry: is the stream somebody else's as well?
+// Checks whether other identities use a new entry's stream too.
 void Streams::Share(const Key& key) {
   Shared* shared = nullptr;
   int users = 0;
@@ -362,11 +362,11 @@ void Streams::Share(const Key& key) {
   for (auto at = begin; at != entries_.end() && same(at->first); ++at) {
     if (at->second.adopted.gate != nullptr) at->second.adopted.shared = shared;
   }
-  NewEpoch();  // the others have to know
+  NewEpoch();  // the other threads have to see the change
 }
 
-// To the meter the stream is one for each of them. Where one's work ends and another's begins, a marker ends the
-// former's and one begins the latter's: else each would be taken to run while the other does.
+// To the meter the stream is a separate one for each identity. When work of another identity follows, one marker ends the
+// former's work and one begins the latter's. Otherwise each would seem to run while the other does.
 void Streams::TurnSlow(const Adopted& stream) {
   Shared& shared = *stream.shared;
   Adopted last;
@@ -422,7 +422,7 @@ void Streams::EndAll(const std::vector<Entry>& gone) {
 
 void Streams::Forget(CUstream handle) {
   if (IsSpecial(handle)) return;
-  // Programs make and end thousands of streams: only those of this handle are looked at.
+  // Programs create and destroy thousands of streams, so only the entries of this handle are visited.
   std::vector<Entry> gone;
   {
     const base::MutexLock lock(&mutex_);
@@ -505,7 +505,7 @@ void Streams::Close(CUstream handle) {
       if (!same || entry.adopted.stream == nullptr) continue;
       open.push_back(entry.adopted);
       if (entry.adopted.shared == nullptr) continue;
-      // Another identity's, which may be on its way out.
+      // The entry may be of another identity, which may be about to be removed.
       const base::MutexLock use(&entry.adopted.shared->mutex);
       ++entry.adopted.shared->turning;
     }
@@ -525,7 +525,7 @@ Streams::Captured Streams::CaptureOf(CUstream handle) const {
     return captured;
   }
   driver_.CtxGetCurrent(&captured.context);
-  captured.thread = Thread();  // the legacy stream captures nothing
+  captured.thread = Thread();  // the legacy stream cannot capture
   return captured;
 }
 
@@ -557,7 +557,7 @@ void Streams::CaptureMayHaveEnded(CUstream handle) {
 bool Streams::CapturingSlow(CUstream handle) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = driver_.StreamIsCapturing(handle, &status);
-  // Of the legacy stream the driver says that it cannot tell while others capture; it cannot capture itself.
+  // For the legacy stream the driver returns an error while others capture. That stream cannot capture itself.
   if (result != CUDA_SUCCESS) return !IsSpecial(handle);
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }

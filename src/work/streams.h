@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streams that programs use, each bound to the gate of whoever launches there when it is seen first.
+// The streams that programs use. Each is bound to the gate of the identity that launches there, when it is first seen.
 //
 //   const Streams::Adopted stream = streams.Find(payer, handle);
-//   if (stream.gate == nullptr) ...    // not held: forward
+//   if (stream.gate == nullptr) ...    // not held: forward the call
 //   stream.gate->Admit(*stream.stream, ...)
 //
-// A stream that several identities use has an entry for each. The handles of the legacy stream and of the
-// per-thread one mean another stream in every context, the latter in every thread too.
+// A stream that several identities use has an entry for each of them. The special handles of the legacy stream and the
+// per-thread stream mean a different stream in every context, the latter in every thread too.
 //
-// What a thread used last it finds without a lock: a comparison a field, and of the two special handles the
-// driver's word on which context is current (driver/current_context.h). All else is behind a lock that is held across no
-// call of the driver.
+// A thread finds the streams that it used last without a lock: it compares each field, and for special handles it needs the
+// current context (driver/current_context.h). Everything else is behind a lock that is never held across a call of the driver.
 //
 // Threading: thread-safe.
 #ifndef GPUSHARE_WORK_STREAMS_H_
@@ -54,8 +53,8 @@ class Streams {
     gate::Gate* gate = nullptr;  // null: not held
     gate::StreamGate* stream = nullptr;
     CUdevice device = 0;
-    Shared* shared = nullptr;  // of a stream that several identities use
-    bool refused = false;      // nothing may go there
+    Shared* shared = nullptr;  // for a stream that several identities use
+    bool refused = false;      // no work may go there
   };
 
   explicit Streams(const driver::Driver& driver);
@@ -63,7 +62,7 @@ class Streams {
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
-  // Asks the driver for a stream that is new here. A handle of which the driver knows nothing is not held.
+  // Asks the driver about a stream that is new here. Work on a handle that the driver does not know is not held.
   Adopted Find(const Payer& payer, CUstream handle) {
     CUcontext context = nullptr;
     if (IsSpecial(handle) && driver_.CtxGetCurrent(&context) != CUDA_SUCCESS) return {};
@@ -73,34 +72,34 @@ class Streams {
     return FindSlow(payer, handle, context);
   }
 
-  // The same for launches, which nearly all go where this thread launched before: what they need there and no more.
-  // Null: not found so easily, or there is more to be done than Lane::Take(): see Find() and Turn().
+  // The same for the fast path of launches, which nearly all go to a stream that this thread used before: only the data that a
+  // launch needs. There is no such entry for a stream that needs more than Lane::Take(); use Find() and Turn() then.
   struct alignas(64) Known {
-    CUstream handle = nullptr;            // as KnownAs() has it
-    gate::Habit* last = &gate::no_habit;  // what it launched here last, of `habits`, or nobody's
+    CUstream handle = nullptr;            // as KnownAs() returns it
+    gate::Habit* last = &gate::no_habit;  // the thread's last launch here, in `habits`, or no_habit
     gate::Pocket* pocket = &gate::no_pocket;  // the thread's
-    gate::Lane lane;  // what nearly every launch needs is one line, up to here
+    gate::Lane lane;  // everything up to here is in one cache line, for nearly every launch
     gate::StreamGate* stream = nullptr;
     const Gates* gates = nullptr;
-    CUcontext context = NoContext();  // of special handles
+    CUcontext context = NoContext();  // for special handles
     gate::Gate* gate = nullptr;
     uint64_t epoch = 0;  // that of its thread's mark
     gate::Habits* habits =
-        nullptr;  // null: none is kept, as of whoever has not asked for a grant yet
+        nullptr;  // null: none are kept, for instance before the first request for a grant
   };
-  // Nor any that is current.
+  // A value that no context has, not even the null one.
   static CUcontext NoContext() { return reinterpret_cast<CUcontext>(~uintptr_t{0}); }
-  // By which name a stream is known: a special handle by another one, so that who finds one by its own knows that it is of
-  // no context but the stream's.
+  // The key of a handle in `known`. Special handles get a different value, so that a match with an unchanged handle means a
+  // stream that does not depend on the current context.
   static CUstream KnownAs(CUstream handle) {
     return IsSpecial(handle)
                ? reinterpret_cast<CUstream>(reinterpret_cast<uintptr_t>(handle) | kSpecial)
                : handle;
   }
-  // `mark`: the thread's. `gates`: null where there is one identity only.
+  // `mark` is the thread's. `gates` is null if there is only one identity.
   [[gnu::always_inline]] Known* FindKnown(ThreadMark* mark, const Gates* gates,
                                           CUstream handle) const {
-    // Nobody's is of no epoch.
+    // nobodys_mark has an epoch that never matches.
     if (mark->epoch != known_epoch_.load(std::memory_order_acquire)) [[unlikely]]
       return nullptr;
     Known* const known = static_cast<SeenByThread*>(mark)->known.FindIf(KnownAs(handle));
@@ -116,24 +115,24 @@ class Streams {
     return known;
   }
   const std::atomic<uint64_t>& known_epoch() const { return known_epoch_; }
-  // A launch there has asked for a grant: the thread may pay for the next from a pocket of its own.
+  // Reports that a launch on the stream has asked for a grant: the thread may pay for the next one from its own pocket.
   void Asked(const Adopted& stream, CUstream handle);
-  // In a forked child: no launch goes the short way any more.
+  // Call it in a forked child: no launch takes the fast path any more.
   void KnowNothing() { known_epoch_.store(kOfNoEntry, std::memory_order_relaxed); }
 
-  // Work is about to go where another identity's went last: markers tell theirs apart.
+  // Call it before work goes to the stream. If the last work there was another identity's, markers separate the two.
   void Turn(const Adopted& stream) {
     if (stream.shared != nullptr) [[unlikely]]
       TurnSlow(stream);
   }
 
-  // What is about to end: what it has in flight gets a last marker. Or what ended: that is charged as predicted. Handles
-  // of streams that end may come back for others.
+  // Forgets a stream, whose handle may be reused. Before the stream ends, its work in flight gets a last marker. After its end,
+  // that work is charged as predicted.
   void Forget(CUstream handle);
-  // A context's ending is of two parts, around the call of the driver that ends it, or refuses to.
+  // Spans the driver's call that ends a context, or refuses to.
   class ContextEnd {
    public:
-    // `more`: a gate whose engine's context it may be, though it had no stream there; null: none.
+    // `more`: a gate whose engine may use the context although it has no stream there; may be null.
     ContextEnd(Streams& streams, CUcontext context, gate::Gate* more);
     ~ContextEnd();
     ContextEnd(const ContextEnd&) = delete;
@@ -143,15 +142,15 @@ class Streams {
     Streams& streams_;
     const CUcontext context_;
   };
-  // Threads that something is known of, of all such objects.
+  // The number of threads with data of their own, over all Streams objects.
   static int threads() { return threads_.load(std::memory_order_relaxed); }
-  void ForgetThread();  // the calling one's per-thread streams
+  void ForgetThread();  // forgets the calling thread's per-thread streams
   void ForgetGate(const gate::Gate* gate);
 
-  // Marks what is open on the stream, whosever it is.
+  // Marks the end of the open work on the stream, for all identities.
   void Close(CUstream handle);
 
-  // While any stream captures the driver is asked of each.
+  // While any stream captures, the driver is asked about each stream.
   void CaptureBegan(CUstream handle);
   void CaptureMayHaveEnded(CUstream handle);
   bool AnyCaptures() const { return captures_.load(std::memory_order_relaxed) != 0; }
@@ -165,10 +164,10 @@ class Streams {
   static bool IsSpecial(CUstream handle) { return reinterpret_cast<uintptr_t>(handle) <= 2; }
 
  private:
-  struct Key {  // gates last: the entries of a stream stand together
+  struct Key {  // `gates` is last, so that the entries of a stream are adjacent
     CUstream handle;
-    CUcontext context;   // of special handles
-    const void* thread;  // of the per-thread stream
+    CUcontext context;   // for special handles
+    const void* thread;  // for the per-thread stream
     const Gates* gates;
     auto operator<=>(const Key&) const =
         default;  // NOLINT(modernize-use-nullptr): of what is generated
@@ -176,16 +175,16 @@ class Streams {
   struct Entry {
     Adopted adopted;
     CUcontext context;
-    bool shares = false;  // the other's place at the gate
+    bool shares = false;  // uses the StreamGate of another stream
   };
-  // Handles of special streams mean another one in every context, and in every thread.
+  // A stream that captures. A special handle means a different stream in every context, and in every thread.
   struct Captured {
     CUstream handle;
-    CUcontext context;  // null: not known
+    CUcontext context;  // null: unknown
     const void* thread;
     auto operator<=>(const Captured&) const = default;  // NOLINT(modernize-use-nullptr)
   };
-  // What this thread found last.
+  // A stream that the thread found lately.
   struct Seen {
     uint64_t epoch = 0;
     CUstream handle = nullptr;
@@ -193,7 +192,7 @@ class Streams {
     CUcontext context = nullptr;
     Adopted adopted;
   };
-  // A thread's own. Behind one pointer: the loader has little room for thread-local storage of a library that comes late.
+  // A thread's data, behind one pointer: the loader has little thread-local storage for a library that is loaded late.
   struct SeenByThread : ThreadMark {
     SeenByThread() { threads_.fetch_add(1, std::memory_order_relaxed); }
     ~SeenByThread() {
@@ -203,12 +202,12 @@ class Streams {
     SeenByThread(const SeenByThread&) = delete;
     SeenByThread& operator=(const SeenByThread&) = delete;
 
-    // All of the mark's epoch. Of two neighbours the addresses differ in one bit.
+    // All entries are of the mark's epoch. Aligned so that the addresses of two neighbouring entries differ in one bit.
     alignas(2 * sizeof(Known)) Recent<Known> known;
     Recent<Seen> seen;
-    std::set<Streams*> used;  // which have a stream of the thread's own
-    // By gate, as long as no gate of its object went: an address may be another's then. Of more than a few the one that is
-    // the oldest makes room.
+    std::set<Streams*> used;  // those that have a per-thread stream of this thread
+    // Habits by gate. They are valid until any gate of the Streams object is removed, since its address may be reused. If there
+    // are too many, the oldest is replaced.
     struct OfGate {
       const gate::Gate* gate = nullptr;
       uint64_t gates_epoch = 0;
@@ -216,21 +215,21 @@ class Streams {
     };
     std::array<OfGate, 4> habits;
     size_t oldest_habits = 0;
-    // Which it got from gates that may be gone; left with the thread.
+    // The thread's pockets, from gates that may be gone. They are left when the thread ends.
     std::vector<std::shared_ptr<gate::Pocket>> pockets;
     pid_t process = 0;
   };
   static inline std::atomic<int> threads_{0};
-  static SeenByThread* Here() {  // null: the thread has none
+  static SeenByThread* Here() {  // null if the thread has none
     ThreadMark* const mark = Outermost::Mark();
     return mark == &nobodys_mark ? nullptr : static_cast<SeenByThread*>(mark);
   }
   static SeenByThread* MakeHere();
-  // What was known at another epoch goes.
+  // Adds `known`, and drops entries of other epochs.
   static void Know(SeenByThread& here, const Known& known);
-  // The thread is to leave it when it ends. False: there is no memory for that.
+  // Keeps the pocket, so that the thread leaves it when it ends. False if memory runs out.
   static bool Keep(SeenByThread& here, const std::shared_ptr<gate::Pocket>& pocket) noexcept;
-  // Of the calling thread there; null: none, or there is no memory for it.
+  // The calling thread's habits for a gate; null if there are none, or if memory runs out.
   gate::Habits* FindHabits(SeenByThread& here, const gate::Gate* gate) const;
   gate::Habits* MakeHabits(SeenByThread& here, const gate::Gate* gate) const noexcept;
   const Seen* FindSeen(const Payer& payer, CUstream handle, CUcontext context) const {
@@ -238,7 +237,7 @@ class Streams {
     if (here == nullptr) [[unlikely]]
       return nullptr;
     const Seen& seen = here->seen.Find(handle);
-    // Of no two objects, nor two states of one, are epochs the same.
+    // Epochs are unique among all objects and all of their states.
     if (seen.epoch == epoch_.load(std::memory_order_acquire) && seen.handle == handle &&
         seen.gates == payer.gates && seen.context == context) [[likely]] {
       return &seen;
@@ -246,7 +245,7 @@ class Streams {
     return nullptr;
   }
 
-  // A stream that was not held: its identity has a gate by now.
+  // Whether a stream was not held before and its identity has a gate now.
   static bool GateCame(const Payer& payer, const Adopted& adopted) {
     return adopted.gate == nullptr && adopted.device >= 0 && adopted.device < Gates::kDevices &&
            payer.gates->on[adopted.device].load(std::memory_order_relaxed) != nullptr;
@@ -259,7 +258,7 @@ class Streams {
   void Leave(const Adopted& gone);
   template <typename Which>
   void ForgetIf(const Which& which);
-  void EndAll(const std::vector<Entry>& gone);  // these are in no list any more
+  void EndAll(const std::vector<Entry>& gone);  // they must have been removed from entries_
   template <typename Which>
   void Ended(const Which& which);
   Captured CaptureOf(CUstream handle) const;
@@ -271,23 +270,23 @@ class Streams {
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   static constexpr uint64_t kOfNoEntry = ~uint64_t{0};
-  static constexpr uintptr_t kSpecial = uintptr_t{1} << 63;  // of no address in a program
+  static constexpr uintptr_t kSpecial = uintptr_t{1} << 63;  // not set in any address of a program
 
   const driver::Table& driver_;
   base::Clock& clock_;
   std::atomic<uint64_t> epoch_;
-  std::atomic<uint64_t> gates_epoch_;  // of no two objects the same either
-  std::atomic<uint64_t> known_epoch_;  // the same, but while something captures that of no entry
+  std::atomic<uint64_t> gates_epoch_;  // unique among all objects too
+  std::atomic<uint64_t> known_epoch_;  // as epoch_, but kOfNoEntry while a stream captures
   std::atomic<uint32_t> captures_{0};
   std::atomic<int> ending_threads_{0};
   mutable base::Mutex mutex_;
   std::map<Key, Entry> entries_ ABSL_GUARDED_BY(mutex_);
-  // Whose work went to which context: streams that are gone may have left some in flight.
+  // The gates whose work went to a context, since destroyed streams may have left work in flight there.
   std::set<std::pair<CUcontext, gate::Gate*>> places_ ABSL_GUARDED_BY(mutex_);
-  // Those whose context is being ended.
+  // The entries of places_ whose context is ending.
   std::multiset<std::pair<CUcontext, gate::Gate*>> ending_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Shared> shared_
-      ABSL_GUARDED_BY(mutex_);  // also of streams that are gone: calls may be in them
+  std::deque<Shared> shared_ ABSL_GUARDED_BY(
+      mutex_);  // never shrinks, since calls may still use those of destroyed streams
   std::set<Captured> capturing_ ABSL_GUARDED_BY(mutex_);
 };
 

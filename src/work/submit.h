@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of every call through the gate, for the files of Calls.
+// The path of every call through the gate, for the files of Calls.
 #ifndef GPUSHARE_WORK_SUBMIT_H_
 #define GPUSHARE_WORK_SUBMIT_H_
 
@@ -8,8 +8,8 @@
 
 namespace gpushare::work {
 
-// Holds `call` until it is the payer's turn on the stream's device, and charges it unless the driver refuses.
-// What is captured is neither held nor charged.
+// Holds `call` until it is the payer's turn on the stream's device, and charges it unless the driver refuses it. Captured work
+// is neither held nor charged.
 template <typename Call>
 CUresult Calls::Submit(const Payer& payer, CUstream handle, gate::Work work, const Call& call) {
   if (Outermost::Inside()) return call();
@@ -27,13 +27,12 @@ CUresult Calls::Submit(const Streams::Adopted& stream, CUstream handle, const ga
   streams_.Turn(stream);
   const gate::Admission admission = stream.gate->Admit(*stream.stream, work);
   if (admission.refused()) return kRefused;
-  // Its tenant is going away: nobody is left to pay.
+  // The tenant is being removed, so nobody is left to pay.
   if (admission.verdict != gate::Verdict::kAdmitted) return call();
   CUresult result;
   try {
     result = call();
-  } catch (
-      ...) {  // cancelled while the driver waited: behind what it has put on the stream, more often than before
+  } catch (...) {  // cancelled while the driver waits, most likely after it has submitted the work
     stream.gate->Complete(admission, /*submitted=*/true);
     throw;
   }

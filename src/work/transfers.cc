@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How what is copied is held and charged, whichever call it is: what crosses to or from the host by its bytes,
-// what stays on a device as a command of that.
+// How copies are held and charged, for all calls: copies to or from the host by their bytes, copies within a device as commands
+// of that device.
 #include <algorithm>
 #include <iterator>
 
@@ -20,7 +20,7 @@ bool LimitsCopies(const Gates& gates) {
 
 }  // namespace
 
-// What the driver knows nothing of is host memory.
+// A pointer that the driver does not know is host memory.
 Calls::Side Calls::SideOf(CUdeviceptr pointer) const {
   unsigned type = 0;
   const bool known =
@@ -34,8 +34,8 @@ Calls::Side Calls::SideOf(const Payer& payer, CUmemorytype type, CUdeviceptr poi
   return type == CU_MEMORYTYPE_DEVICE ? DeviceSide(payer, pointer) : Array();
 }
 
-// What the call takes for a device's may be the host's, mapped: the driver is asked of whom a copy limit holds, which
-// costs less than any copy. Of managed memory it does not say where that lies.
+// A device pointer may be mapped host memory. So the driver is asked if a copy limit holds for the payer, which costs less than
+// any copy. The driver does not tell where managed memory is.
 Calls::Side Calls::DeviceSide(const Payer& payer, CUdeviceptr pointer) const {
   if (!LimitsCopies(*payer.gates)) return Device(pointer);
   unsigned type = 0;
@@ -44,7 +44,7 @@ Calls::Side Calls::DeviceSide(const Payer& payer, CUdeviceptr pointer) const {
   return {.on_host = known && type == CU_MEMORYTYPE_HOST, .address = pointer};
 }
 
-// `call` is of `count` parts from the first one that it is given.
+// `call` copies `count` parts, beginning with `first`.
 CUresult Calls::Across(const Payer& payer, CUstream stream, gate::HostCopy copy,
                        absl::FunctionRef<CUresult(uint64_t first, uint64_t count)> call) {
   if (copy.parts == 0 || copy.part_bytes == 0 || Outermost::Inside()) return call(0, copy.parts);
@@ -54,7 +54,7 @@ CUresult Calls::Across(const Payer& payer, CUstream stream, gate::HostCopy copy,
   const Outermost outermost;
   gate::Gate& gate = *adopted.gate;
   copy.longest_hold = payer.longest_hold;
-  // The legacy stream waits for all others.
+  // The legacy stream waits for all other streams.
   if (copy.blocks) gate.Synchronizing(stream == nullptr ? nullptr : adopted.stream);
   CUresult result = CUDA_SUCCESS;
   const gate::Copied copied = gate.Copy(*adopted.stream, copy, [&](uint64_t first, uint64_t n) {
@@ -64,7 +64,7 @@ CUresult Calls::Across(const Payer& payer, CUstream stream, gate::HostCopy copy,
   if (gate::Admission{.verdict = copied.verdict}.refused()) {
     result = kRefused;
   } else if (copied.verdict != gate::Verdict::kAdmitted) {
-    // Its tenant is going away: nobody is left to pay.
+    // The tenant is being removed, so nobody is left to pay.
     result = call(copied.parts, copy.parts - copied.parts);
   }
   if (copy.blocks) gate.Synchronized();
@@ -73,7 +73,7 @@ CUresult Calls::Across(const Payer& payer, CUstream stream, gate::HostCopy copy,
 
 CUresult Calls::Within(const Payer& payer, gate::OnDeviceKind kind, CUstream stream, uint64_t bytes,
                        absl::FunctionRef<CUresult()> call) {
-  if (bytes == 0) {  // what the driver makes it of is not charged either
+  if (bytes == 0) {  // calls that the driver implements it with are not charged either
     const Outermost outermost;
     return call();
   }
