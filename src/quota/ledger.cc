@@ -50,8 +50,8 @@ Account::~Account() {
 }
 
 Grant Account::TryChargeBoth(uint64_t bytes) {
-  // Only holders of the lock increase this account's charge, so what fits stays fitting until it is
-  // added; the parent is charged in between, in one step that either happens or changes nothing.
+  // Only the holder of the lock increases this account's charge, so what fits now still fits when it is added. The parent is
+  // charged in between, in one step that either succeeds or changes nothing.
   const std::lock_guard lock(child_lock_);
   uint64_t left =
       Minus(limit_.load(std::memory_order_relaxed), charged_.load(std::memory_order_relaxed));
@@ -94,7 +94,7 @@ uint64_t Account::Reachable() const {
 
 bool Account::has_waiters() const { return line().waiters() != 0; }
 
-// Who waits for more than is promised is no owner that wants back what it lent: two such would wait for each other.
+// A request for more than the guarantee does not stop the account from lending: two such accounts would wait for each other.
 bool Account::lends() const {
   if (wanted_.load() != 0) return false;
   const uint64_t least = line().least();
@@ -123,7 +123,7 @@ Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
     grant.granted = line().Charge(*this, bytes, clock, deadline, ticket, look);
     if (waiters_->load() != 0) Serve();  // it lends again
   }
-  // Of a refusal what could have been had: what it has lent did not come back.
+  // After a refusal report what could have been reserved: the lent bytes did not come back.
   const auto left_of = [&](const Account& one) {
     return grant.granted ? one.Left() : one.Reachable();
   };
@@ -174,7 +174,7 @@ absl::Status Account::CheckInvariants() const {
   const uint64_t charged = own();
   const uint64_t committed = committed_.load();
   const uint64_t peak = peak_.load();
-  // A byte released twice wraps a counter around.
+  // A byte that is released twice wraps a counter around.
   if (committed > charged) {
     return absl::InternalError(
         absl::StrCat("account: ", committed, " bytes committed, but only ", charged, " charged"));

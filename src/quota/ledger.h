@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a tenant may hold of a GPU's memory, and what it holds.
+// Accounts: how much of a GPU's memory a tenant may hold, and how much it holds.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<Account> account, Account::Create(8ull << 30));
 //   const Grant grant = account->Reserve(bytes);
@@ -9,32 +9,29 @@
 //   ...
 //   account->Release(bytes);   // after the driver has freed it
 //
-// Bytes are charged from Reserve() to Cancel() or Release(): charged = reserved + committed. Every byte
-// reserved is cancelled or committed exactly once, every byte committed is released exactly once;
-// CheckInvariants() finds most breaches.
+// Bytes are charged from Reserve() to Cancel() or Release(): charged = reserved + committed. Every reserved byte must be
+// cancelled or committed exactly once, and every committed byte released exactly once. CheckInvariants() finds most violations.
 //
 // Guarantees, with any number of threads:
-//   * charged never exceeds the limit that the reservation saw, not even for an instant; but for Overdraw();
-//   * a request that does not fit never makes one fail that does: it changes nothing but `denied`.
-//     (Adding first and taking back has that race.)
-//   * a grant makes no system call, and its cost does not depend on what is charged already.
+//   * The charge never exceeds the limit that the reservation saw, not even for an instant, except by Overdraw().
+//   * A request that does not fit never makes one fail that does fit: it changes nothing but `denied`. (Adding first and
+//     subtracting again would have that race.)
+//   * A grant makes no system call, and its cost does not depend on how much is charged already.
 //
-// Live limits: SetLimit() below what is charged takes nothing away. What is held stays held and usable;
-// every later reservation is refused (of any size but 0) until releases bring the charge under the new
-// limit far enough. A reservation that runs concurrently with SetLimit() sees one of the two limits; whoever lowers the
-// limit of an account without a parent and looks at its charge afterwards finds every reservation that the lower one
-// would have refused, or it is refused still. (It takes itself back then, the one case in which the charge is too
-// high for a moment.)
+// Live limits: SetLimit() below the charge takes nothing away. Held bytes stay held and usable. Every later reservation (of any
+// size but 0) is refused until releases have brought the charge far enough below the new limit. A reservation that runs
+// concurrently with SetLimit() sees one of the two limits. After lowering the limit of an account without a parent, its charge
+// includes every concurrent reservation that the lower limit would have refused; any other such reservation is still refused.
+// (It subtracts itself again then, the one case in which the charge is too high for a moment.)
 //
-// Budgets inside budgets: a child's bytes are charged to its parent as well, and both limits hold. One
-// level is implemented; a parent that has a parent is Unimplemented.
+// Nested budgets: a child's bytes are charged to its parent as well, and both limits hold. Only one level is implemented; a
+// parent that has a parent is Unimplemented.
 //
-// Soft limits: an account of a LoanBook lends what it does not use to those that may borrow (loans.h). What it has lent
-// is part of its charge.
+// Soft limits: an account of a LoanBook lends what it does not use to accounts that may borrow (loans.h). Lent bytes are part
+// of its charge.
 //
-// Units: bytes. Threading: thread-safe. An account without a parent is lock-free; one with a parent has
-// a spin lock of its own, since two counters change together. An account outlives its children and
-// every entry of a PointerTable that names it.
+// Units: bytes. Threading: thread-safe. An account without a parent is lock-free. One with a parent has a spin lock of its own,
+// since two counters change together. An account must outlive its children and every entry of a PointerTable that names it.
 #ifndef GPUSHARE_QUOTA_LEDGER_H_
 #define GPUSHARE_QUOTA_LEDGER_H_
 
@@ -59,37 +56,38 @@ namespace gpushare::quota {
 
 inline constexpr uint64_t kUnlimited = UINT64_MAX;
 
-// What is left of `a`, if anything is.
+// The difference, or 0 if it would be negative.
 inline uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-// What a reservation got.
+// The result of a reservation.
 struct [[nodiscard]] Grant {
   bool granted = false;
-  uint64_t left = 0;  // free under the tightest limit: after this grant, or when it was refused
+  uint64_t left =
+      0;  // bytes left under the tightest limit: after this grant, or when it was refused
 
   explicit operator bool() const { return granted; }
 };
 
-// One account's figures. Read one after the other, each exact at its moment.
+// An account's figures. They are read one after the other, so each is exact only at its own moment.
 struct AccountUsage {
   uint64_t limit = 0;
-  uint64_t borrowed = 0;   // of what it holds, beyond what it is guaranteed
-  uint64_t lent = 0;       // to others, of what it is guaranteed
-  uint64_t reserved = 0;   // asked of the driver, not yet answered
+  uint64_t borrowed = 0;   // bytes held beyond the guarantee
+  uint64_t lent = 0;       // bytes of the guarantee that are lent to others
+  uint64_t reserved = 0;   // requested from the driver, which has not answered yet
   uint64_t committed = 0;  // held
-  uint64_t peak = 0;       // highest `committed` so far
-  uint64_t denied = 0;     // reservations refused, also those that waited in vain
-  uint64_t waiting = 0;    // reservations waiting now
+  uint64_t peak = 0;       // the highest `committed` so far
+  uint64_t denied = 0;     // reservations refused, including those that waited in vain
+  uint64_t waiting = 0;    // reservations that are waiting now
 };
 
 class Account;
 class LoanBook;
 class WaitingLine;
 
-// Who waits for what an account gives back, for somebody who has no account at hand when it comes free.
+// The requests that wait for memory of an account, for code that cannot refer to the account when the memory comes free.
 class Waiters {
  public:
-  // Has them look at once. From any thread, also one that may not call the driver.
+  // Makes them look again at once. May be called from any thread, even one that must not call the driver.
   void LookAgain() const;
 
  private:
@@ -99,7 +97,7 @@ class Waiters {
   std::vector<std::shared_ptr<WaitingLine>> lines_;
 };
 
-// A place in a waiting line, for a waiter whom something else may serve as well: see CallAway().
+// A place in a waiting line, for a request that may be satisfied in another way meanwhile: see Account::CallAway().
 struct Ticket {
   enum State : uint32_t { kWaiting, kToLook, kGranted, kCalledAway, kLeft };
   std::atomic<uint32_t> state{kWaiting};
@@ -112,21 +110,21 @@ struct Ticket {
  private:
   friend class WaitingLine;
 
-  // Of one that is in line, and the line's to change.
+  // Used while the ticket is in line; only the line changes these.
   Account* account_ = nullptr;
   uint64_t bytes_ = 0, number_ = 0;
   base::Clock* clock_ = nullptr;
   Ticket *before_ = nullptr, *after_ = nullptr;
-  std::shared_ptr<Ticket> self_;  // while it is in line; then the next that is to be woken
+  std::shared_ptr<Ticket>
+      self_;  // itself while it is in line; afterwards the next ticket to be woken
 };
 
 class Account {
  public:
-  // `limit` in bytes, kUnlimited for none. `parent` may be null. Unimplemented when the parent has a
-  // parent itself.
+  // `limit` is in bytes; kUnlimited for none. `parent` may be null. Unimplemented if the parent has a parent itself.
   static absl::StatusOr<std::unique_ptr<Account>> Create(uint64_t limit, Account* parent = nullptr);
-  // One that lends what it does not use of its guarantee once it has joined the book, and, with `most`, borrows
-  // beyond it.
+  // Creates an account that, once it has joined the book, lends the unused part of its guarantee. With `most` it can borrow
+  // beyond its guarantee, up to that total.
   static absl::StatusOr<std::unique_ptr<Account>> Create(uint64_t guarantee,
                                                          std::optional<uint64_t> most,
                                                          LoanBook& book);
@@ -135,26 +133,25 @@ class Account {
   Account& operator=(const Account&) = delete;
 
   Grant Reserve(uint64_t bytes);
-  // As Reserve(), but a refusal is the caller's to count (CountDenied), since it may ask again.
+  // As Reserve(), but leaves it to the caller to count a refusal (CountDenied), since it may ask again.
   Grant TryReserve(uint64_t bytes) { return TryCharge(bytes); }
 
-  // As Reserve(), but waits for releases until `deadline`. Waiters of one account are served in the
-  // order in which they came: a small request does not overtake a large one that is waiting, except
-  // through Reserve(), which never queues. Refused at once when `bytes` is over the limit as such,
-  // or comes to be.
-  // With a new `ticket` another thread may end the wait, and a refusal is the caller's to count, since it may
-  // ask again.
+  // As Reserve(), but waits for releases until `deadline`. Requests that wait on one account are served in order of arrival: a
+  // small request does not overtake a large one that is waiting, except through Reserve(), which never queues. A request is
+  // refused at once if `bytes` exceeds the limit itself, or when the limit becomes lower than that.
+  // With a new `ticket` another thread may end the wait, and it is left to the caller to count a refusal, since it may ask
+  // again.
   Grant ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
                       const std::shared_ptr<Ticket>& ticket = nullptr);
-  // While it waits it calls `look`, without any lock, at once and again at the time that it returns; which
-  // may release memory, or call the ticket away.
+  // While waiting it calls `look` without any lock: at once, and again at the time that `look` returns. `look` may release
+  // memory, or call the ticket away.
   Grant ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
                       const std::shared_ptr<Ticket>& ticket, absl::FunctionRef<Time()> look);
-  // Ends the wait of the ticket's holder, which is refused. False: it has its grant, or has left.
-  // A holder that has not come to wait yet is refused when it comes.
+  // Ends the wait of the ticket's request, which is refused. False if it has been granted or has ended already. If the request
+  // does not wait yet, it is refused when it begins to.
   bool CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock);
-  // Held already, and nobody can give them back now: charged and committed past every limit. Nothing more is granted
-  // until releases have made room, as after SetLimit() below what is charged.
+  // Charges and commits bytes past every limit, because they are held already and cannot be given back now. Nothing more is
+  // granted until releases have made room, as after SetLimit() below the charge.
   void Overdraw(uint64_t bytes);
   bool IsOverdrawn() const {
     return own() > limit() || (book_ != nullptr && Over() > 0) ||
@@ -166,66 +163,71 @@ class Account {
   void Release(uint64_t bytes);  // held bytes are free again
 
   void CountDenied() { denied_.fetch_add(1, std::memory_order_relaxed); }
-  bool has_waiters() const;  // here or in the family
-  // Whether what is given back here may be what somebody waits for: of the family, or who has lent it.
+  bool has_waiters() const;  // requests wait on this account, its parent or the parent's children
+  // Whether a request may be waiting for bytes released here: in this family of accounts, or in an account that has lent them.
   bool is_awaited() const { return waiters_->load() != 0 && (has_waiters() || root().loan() != 0); }
-  // Those who are in line now, and those of the family who come yet.
+  // The requests that wait now, and those of the family that will wait later.
   Waiters AwaitedBy() const;
-  uint64_t waiting_bytes() const { return waiting_bytes_.load(); }  // what they wait for, here
+  uint64_t waiting_bytes() const {
+    return waiting_bytes_.load();
+  }  // bytes waited for in this account
 
-  // Serves who waits, as a release does: for what comes free without a release of an account of the book.
+  // Serves waiting requests, as a release does. For memory that comes free without a release in an account of the book.
   void Poll() { Serve(); }
 
-  // Of a share that several processes have in common: where more of it comes from. Before the account is used.
+  // Sets where more bytes come from, for a share that several processes have in common. Call it before the account is used.
   void SetSource(std::shared_ptr<Source> source) { source_ = std::move(source); }
-  // Its own, or its parent's.
+  // Its own source, or its parent's.
   const std::shared_ptr<Source>& source() const {
     return parent_ != nullptr ? parent_->source_ : source_;
   }
-  // Asks the source for so much that `bytes` fit. Whether it raised the limit; without a source: no. May wait, as the
+  // Asks the source for enough that `bytes` fit. Returns whether it raised the limit; false without a source. May wait, as the
   // source does.
   bool Grow(uint64_t bytes, Time deadline = kNever) {
     if (parent_ != nullptr) return parent_->Grow(bytes, deadline);
     return source_ != nullptr && source_->GetRoom(*this, bytes, deadline);
   }
-  // What may be held at most, and what is left of that: the source's, where there is one.
+  // The most bytes that can be held: the source's limit, if there is a source.
   uint64_t most() const {
     if (parent_ != nullptr) return std::min(limit(), parent_->most());
     return source_ != nullptr ? source_->Limit() : limit();
   }
 
-  void SetLimit(uint64_t limit);  // of one in a LoanBook that borrows, or comes and goes: see there
+  void SetLimit(
+      uint64_t
+          limit);  // for an account in a LoanBook that borrows or leaves, see LoanBook::SetLimits()
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   uint64_t charged() const { return charged_.load(std::memory_order_relaxed); }
   uint64_t guarantee() const { return guarantee_.load(std::memory_order_relaxed); }
   uint64_t lent() const { return lent_.load(std::memory_order_relaxed); }
   uint64_t loan() const { return loan_.load(std::memory_order_relaxed); }
-  // What it holds itself.
+  // The bytes that it holds itself, without those that it has lent.
   uint64_t own() const {
     const uint64_t charged = charged_.load(std::memory_order_relaxed), lent = this->lent();
     return charged > lent ? charged - lent : 0;
   }
-  // What may be reserved without anything being lent or given back.
+  // The bytes that can be reserved without borrowing or getting lent bytes back.
   uint64_t Room() const {
     const uint64_t may = guarantee_.load() + loan_.load(), charged = charged_.load();
     return may > charged ? may - charged : 0;
   }
-  uint64_t Left() const;  // what may be reserved at most, if all that is lent comes back
-  // As Left(), but of what it has lent only what others have room for now.
+  uint64_t Left() const;  // the most that can be reserved if all lent bytes come back
+  // As Left(), but counts only those lent bytes for which other accounts have room now.
   uint64_t Reachable() const;
-  uint64_t Over() const {  // held beyond what it may, since its limits were lowered
+  uint64_t Over()
+      const {  // bytes held beyond the guarantee and the loan, since limits were lowered
     const uint64_t may = guarantee_.load() + loan_.load(), charged = charged_.load();
     return charged > may ? charged - may : 0;
   }
   bool borrows() const { return borrows_; }
   Account* parent() const { return parent_; }
-  // Its parent, or itself: whose guarantee it is, who borrows and lends.
+  // Its parent, or itself: the account that has the guarantee, borrows and lends.
   Account& root() { return parent_ != nullptr ? *parent_ : *this; }
   const Account& root() const { return parent_ != nullptr ? *parent_ : *this; }
 
   AccountUsage Usage() const;
 
-  // Internal when the figures contradict each other. Exact while no other thread uses the account.
+  // Internal if the figures are inconsistent. Exact while no other thread uses the account.
   absl::Status CheckInvariants() const;
 
  private:
@@ -248,34 +250,35 @@ class Account {
   void Serve();
   WaitingLine& line() const { return parent_ != nullptr ? *parent_->line_ : *line_; }
 
-  // What every call touches, on a line of its own.
+  // The fields that every call uses, on a cache line of their own.
   alignas(64) std::atomic<uint64_t> charged_{0};
   std::atomic<uint64_t> limit_;
   std::atomic<uint64_t> committed_{0};
   std::atomic<uint64_t> peak_{0};
   Account* const parent_;
-  // Of a root: its own waiters and its children's. Shared with whoever of its book is about to serve them.
+  // For an account without a parent: its own waiters and its children's. Shared with threads of its book that are about to
+  // serve them.
   const std::shared_ptr<WaitingLine> line_;
   std::atomic<uint32_t>* const
-      waiters_;          // all whom a release here may serve: of the family's line, or of the book
-  SpinLock child_lock_;  // with a parent: increases of charged_
-  const bool borrows_;   // then every change of charged_ is the book's
+      waiters_;  // counts all waiters that a release here may serve: in the line, or in the book
+  SpinLock child_lock_;  // with a parent: guards increases of charged_
+  const bool borrows_;   // if so, only the book changes charged_
 
-  // What refusals and readers touch.
+  // The fields that refusals and readers use.
   alignas(64) std::atomic<uint64_t> denied_{0};
   std::atomic<uint64_t> waiting_{0}, waiting_bytes_{0};
-  // Of those who wait here: the line's.
+  // The requests that wait on this account; guarded by the line.
   struct Queue {
     Ticket *first = nullptr, *last = nullptr;
-    uint64_t largest = 0;                         // no ticket is for more
-    Account *before = nullptr, *after = nullptr;  // others that have some
+    uint64_t largest = 0;                         // an upper bound of the tickets' bytes
+    Account *before = nullptr, *after = nullptr;  // neighbours in the list of accounts with waiters
   };
   Queue queue_;
   std::atomic<uint32_t> children_{0};
 
-  std::shared_ptr<Source> source_;  // null: none
+  std::shared_ptr<Source> source_;  // may be null
 
-  // Of one in a LoanBook, and its to change.
+  // For an account in a LoanBook; only the book changes these.
   LoanBook* const book_;
   size_t place_ = SIZE_MAX;
   std::atomic<uint64_t> guarantee_;
@@ -283,8 +286,7 @@ class Account {
   std::atomic<uint32_t> wanted_{0};
 };
 
-// The path of every allocation and free, inline: between the atomic operations that it consists of
-// there is little else.
+// The path of every allocation and free is inline: it consists of atomic operations and little else.
 
 inline Grant Account::TryChargeAlone(uint64_t bytes) {
   uint64_t charged = charged_.load(std::memory_order_relaxed);
@@ -295,7 +297,7 @@ inline Grant Account::TryChargeAlone(uint64_t bytes) {
     if (bytes > left) return {.granted = false, .left = left};
   } while (!charged_.compare_exchange_weak(charged, charged + bytes, std::memory_order_seq_cst,
                                            std::memory_order_relaxed));
-  // The limit was lowered in between: who did that may have looked at the charge before.
+  // If the limit was lowered in between, the thread that did so may have read the charge before this reservation.
   if (limit_.load(std::memory_order_seq_cst) < charged + bytes) [[unlikely]]
     return TakeBackAndTry(bytes);
   return {.granted = true, .left = left - bytes};
@@ -335,10 +337,10 @@ inline void Account::UnchargeAlone(uint64_t bytes) {
 }
 
 inline void Account::Uncharge(uint64_t bytes) {
-  // Child before parent, the reverse of charging: the parent's charge covers its children's always.
+  // Child before parent, the reverse of charging, so that the parent's charge always covers its children's.
   UnchargeAlone(bytes);
   if (parent_ != nullptr) parent_->UnchargeAlone(bytes);
-  // Sequentially consistent with a waiter's arrival: either it sees the bytes, or it is seen here.
+  // Sequentially consistent with a waiter's arrival: either the waiter sees the bytes, or this thread sees the waiter.
   if (waiters_->load() != 0) [[unlikely]]
     Serve();
 }

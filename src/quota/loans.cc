@@ -47,7 +47,7 @@ void LoanBook::Retire(Account& account, Account& heir) {
   account.charged_.fetch_sub(lent);
 }
 
-// ---- With the lock ----
+// ---- With the lock held ----
 
 uint64_t LoanBook::Available(const Account& but) const {
   uint64_t available = 0;
@@ -62,7 +62,7 @@ uint64_t LoanBook::Take(const Account& but, uint64_t bytes) {
   for (Account* account : accounts_) {
     if (taken == bytes) break;
     if (account == &but || !account->lends()) continue;
-    // Others may charge an account that does not borrow meanwhile, without the lock.
+    // Other threads may charge an account that does not borrow without the lock.
     uint64_t charged = account->charged_.load();
     uint64_t part;
     do {
@@ -75,7 +75,8 @@ uint64_t LoanBook::Take(const Account& but, uint64_t bytes) {
   return taken;
 }
 
-// Those who want theirs, then those with a guarantee of their own: the first account is nobody's.
+// Repays accounts that want their bytes back first, then those with a guarantee of a tenant. The first account, which belongs to
+// no tenant, comes last.
 void LoanBook::GiveBack(uint64_t bytes) {
   const auto give = [&](Account& account) {
     const uint64_t part = std::min(account.lent_.load(), bytes);
@@ -100,7 +101,7 @@ void LoanBook::Repay(Account& account) {
   GiveBack(part);
 }
 
-// So that neither seems to hold more of its own meanwhile than it does.
+// The order of the steps ensures that neither account seems to hold more of its own than it does.
 void LoanBook::PassOn(Account& from, Account& to, uint64_t bytes) {
   to.lent_.fetch_add(bytes);
   to.charged_.fetch_add(bytes);
@@ -109,10 +110,10 @@ void LoanBook::PassOn(Account& from, Account& to, uint64_t bytes) {
 }
 
 bool LoanBook::Grow(Account& account, uint64_t guarantee, uint64_t most, Account& rest) {
-  // What it holds beyond its guarantee is none of the rest's already.
+  // What it holds beyond its guarantee is not a part of the rest already.
   const uint64_t held = Minus(account.charged_.load(), account.loan_.load());
   const uint64_t grows = std::max(guarantee, held) - std::max(account.guarantee_.load(), held);
-  // First who gives: a reservation that has seen the limit of before is seen here, or takes itself back.
+  // Lower the giver's limit first: a reservation that saw the earlier limit is either visible here, or takes itself back.
   const uint64_t had = rest.guarantee_.load(), keeps = Minus(had, grows);
   rest.guarantee_.store(keeps);
   rest.limit_.store(keeps);
@@ -125,7 +126,7 @@ bool LoanBook::Grow(Account& account, uint64_t guarantee, uint64_t most, Account
   PassOn(rest, account, std::min({Minus(charged, keeps), lent, grows}));
   account.guarantee_.store(guarantee);
   account.limit_.store(most);
-  // What it borrowed of what is its own now.
+  // Cancel the loan of bytes that are now its own.
   const uint64_t both = std::min(account.loan_.load(), account.lent_.load());
   account.loan_.fetch_sub(both);
   account.charged_.fetch_sub(both);
@@ -156,7 +157,7 @@ void LoanBook::Shrink(Account& account, uint64_t guarantee, uint64_t most, Accou
   rest.limit_.fetch_add(gets);
 }
 
-// ---- Without ----
+// ---- Without the lock ----
 
 bool LoanBook::SetLimits(Account& account, uint64_t guarantee, uint64_t most, Account& rest) {
   {
@@ -171,9 +172,9 @@ bool LoanBook::SetLimits(Account& account, uint64_t guarantee, uint64_t most, Ac
   return true;
 }
 
-// Lines whose account is being destroyed have no waiters, and stay until they were served here. Of each line those go
-// first who came before the oldest of the next line; who is left of it then has its turn behind them all. None of the
-// host's memory is taken.
+// Serves the lines by their oldest waiter, a few at a time, without using host memory. In each line the waiters that arrived
+// before the oldest one of the next line are served first; the rest of the line is served after that. The shared pointers keep
+// a line alive whose account is destroyed meanwhile; it has no waiters.
 void LoanBook::Serve() {
   struct Found {
     uint64_t oldest = UINT64_MAX;
@@ -181,7 +182,7 @@ void LoanBook::Serve() {
   };
   constexpr size_t kAtOnce = 8;
   for (uint64_t from = 0;;) {
-    std::array<Found, kAtOnce> found;  // by their oldest
+    std::array<Found, kAtOnce> found;  // sorted by `oldest`
     size_t count = 0;
     {
       const std::lock_guard lock(lock_);
@@ -218,7 +219,7 @@ void LoanBook::Serve() {
   }
 }
 
-// The host's allocator is called without the lock.
+// Calls the host's allocator only without the lock.
 void LoanBook::AddWaiters(const Account& but, Waiters* waiters) const {
   std::vector<std::shared_ptr<WaitingLine>>& lines = waiters->lines_;
   const size_t before = lines.size();
@@ -254,7 +255,7 @@ Grant LoanBook::Charge(Account& account, uint64_t bytes) {
     const uint64_t lent = account.lent_.load();
     const uint64_t left = Minus(account.limit_.load(), Minus(charged, lent));
     if (bytes > left) {
-      Repay(account);  // what was borrowed in vain
+      Repay(account);  // gives back what was borrowed in vain
       return {.granted = false, .left = left};
     }
     const uint64_t room = account.Room();
@@ -265,7 +266,7 @@ Grant LoanBook::Charge(Account& account, uint64_t bytes) {
         Repay(account);
         return {.granted = false, .left = std::min(left, room + available)};
       }
-      // What it has lent is moved to others first; beyond that it borrows.
+      // First move what it has lent to others; borrow only beyond that.
       const uint64_t taken = Take(account, lacks);
       const uint64_t moved = std::min(taken, account.borrows_ ? lent : taken);
       account.lent_.fetch_sub(moved);
@@ -305,7 +306,7 @@ uint64_t LoanBook::Left(const Account& account) {
   const std::lock_guard lock(lock_);
   const uint64_t own = Minus(account.charged_.load(), account.lent_.load());
   const uint64_t left = Minus(account.limit_.load(), own);
-  // What it has lent it gets back, or the borrowers are asked.
+  // Count what it has lent: it can be moved to others, or borrowers can be asked for it.
   const uint64_t room = account.Room() + account.lent_.load();
   return account.borrows_ ? std::min(left, room + Available(account)) : std::min(left, room);
 }
@@ -327,7 +328,7 @@ absl::Status LoanBook::CheckInvariants() const {
     loans += account->loan_.load();
     const uint64_t held = account->charged_.load();
     const uint64_t may = account->guarantee_.load() + account->loan_.load();
-    // More after its limits were lowered.
+    // It may hold more after its limits were lowered.
     if (account->loan_.load() != 0 && held < may) {
       return absl::InternalError(absl::StrCat("account: ", held, " bytes held with a loan, ", may,
                                               " guaranteed and borrowed"));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that tenants leave unused, lent to those who may borrow.
+// Lends memory that tenants leave unused to tenants that may borrow.
 //
 //   LoanBook book;
-//   auto rest = Account::Create(8 * kGiB, std::nullopt, book);     // of the device, what nobody is promised
+//   auto rest = Account::Create(8 * kGiB, std::nullopt, book);     // the part of the device that is not guaranteed to anyone
 //   auto owner = Account::Create(6 * kGiB, std::nullopt, book);    // its limit is its guarantee
 //   auto borrower = Account::Create(2 * kGiB, 8 * kGiB, book);     // 2 GiB guaranteed, 8 GiB at most
 //   book.Join(*rest);
@@ -11,25 +11,26 @@
 //   borrower->Reserve(5 * kGiB);   // 3 GiB of it are borrowed, and charged to the owner as lent
 //   owner->Reserve(4 * kGiB);      // refused: 3 GiB are left
 //   {
-//     const Demand demand(*owner);                // nothing more of it is lent, and what comes back is first its own
-//     borrower->Release(2 * kGiB);                // whoever asked for that, and how
+//     const Demand demand(*owner);                // it lends nothing more, and is repaid first
+//     borrower->Release(2 * kGiB);                // however the borrower was asked to
 //     owner->Reserve(4 * kGiB);                   // granted
 //   }
 //
-// What an account lends is charged to it as its own use is, by the same one step; so the sum of all that is held
-// never exceeds the sum of the guarantees, and an account that only lends stays lock-free. What a borrower frees repays
-// its loan first. Loans have no pairs: who lent to whom does not matter, and when an owner wants more of its own, what
-// it has lent is moved to others that have room before anybody is asked for anything.
+// Lent bytes are charged to the lender like its own use, in the same single step. So the sum of all held bytes never exceeds the
+// sum of the guarantees, and an account that only lends stays lock-free. Bytes that a borrower frees repay its loan first. Loans
+// are not between pairs: it is not recorded who lent to whom. When an owner wants more of its own, what it has lent is first
+// moved to other accounts that have room, before any borrower is asked to give something back.
 //
-// Guarantees come out of one account, the rest, and go back into it, together with what of them is lent: no byte is
-// anybody's twice while they change, whoever reserves meanwhile.
+// Guarantees are taken from one account, the rest, and go back into it, together with the lent part of them. No byte belongs to
+// two accounts while guarantees change, even if others reserve meanwhile.
 //
-// Nothing more is lent of an account while it has a Demand, or waiters for what is promised to it. Who waits for what others have borrowed, or for
-// others to leave something, is served by their releases; for what comes free in other ways it asks (Account::Poll).
+// An account lends nothing more while it has a Demand, or while requests wait for a part of its guarantee. A request that waits
+// for borrowed bytes, or for others to use less, is served by their releases. For memory that comes free in other ways, call
+// Account::Poll().
 //
-// Units: bytes. Threading: thread-safe, by one spin lock for the accounts that borrow and for those whose requests do not
-// fit at first. To borrow takes a look at every account of the book. An account leaves by Retire() before it is
-// destroyed; the book outlives its accounts.
+// Units: bytes. Threading: thread-safe, by one spin lock for the accounts that borrow and for requests that do not fit at first.
+// Borrowing looks at every account of the book. An account must leave by Retire() before it is destroyed. The book must outlive
+// its accounts.
 #ifndef GPUSHARE_QUOTA_LOANS_H_
 #define GPUSHARE_QUOTA_LOANS_H_
 
@@ -52,63 +53,65 @@ class LoanBook {
 
   // From now on the account lends what it does not use.
   void Join(Account& account);
-  // The same, with a guarantee that comes out of that of `rest`, which does not borrow. False: what rest holds itself
-  // leaves no room for it, and nothing has changed.
+  // The same, with a guarantee that is taken from that of `rest`, which must not borrow. False if `rest` holds so much itself
+  // that there is no room for it; then nothing has changed.
   bool Join(Account& account, Account& rest);
-  // It lends no more: `heir` takes over what it has lent, and has the room for it. What it has borrowed it still owes.
+  // The account stops lending. `heir`, which must have the room, takes over what it has lent. The account still owes what it
+  // has borrowed.
   void Retire(Account& account, Account& heir);
-  // New limits of one that has joined; `most` counts for those who may borrow. What the guarantee grows by was the
-  // rest's, and what it shrinks by becomes the rest's; what the account holds beyond it is borrowed by who may, and
-  // else is Over() it, and no part of the rest until that is told (SetLimit). False as for Join().
+  // Sets new limits of an account that has joined; `most` counts only if it may borrow. A larger guarantee takes the difference
+  // from `rest`, and a smaller one gives it to `rest`. What the account holds beyond its guarantee becomes borrowed if it may
+  // borrow. Otherwise it counts as Over(), and does not become a part of `rest` until SetLimit() adds it there. False as for
+  // Join().
   bool SetLimits(Account& account, uint64_t guarantee, uint64_t most, Account& rest);
-  // A new limit of one that does not borrow, by itself: of the rest. What it leaves no room for is moved to others
-  // as far as there is room.
+  // Sets a new limit of an account that does not borrow, without changing others: of the rest. Lent bytes that no longer fit
+  // are moved to other accounts, as far as they have room.
   void SetLimit(Account& account, uint64_t limit);
 
-  // Whether anybody in the book may borrow.
+  // Whether any account in the book may borrow.
   bool may_lend() const { return borrowers_.load(std::memory_order_relaxed) != 0; }
 
-  // What it holds beyond what it has borrowed; and beyond that and its guarantee, since that was lowered.
+  // The bytes that it holds without its loan, and those that it holds beyond its loan and its guarantee.
   uint64_t WithoutLoan(const Account& account) const;
   uint64_t Over(const Account& account) const;
-  // What Account::Left() and Reachable() say.
+  // Implement Account::Left() and Reachable().
   uint64_t Left(const Account& account);
   uint64_t Reachable(const Account& account);
 
-  // Internal when the figures contradict each other. Exact while no other thread uses the accounts.
+  // Internal if the figures are inconsistent. Exact while no other thread uses the accounts.
   absl::Status CheckInvariants() const;
 
  private:
   friend class Account;
 
-  // Who waits on any of the accounts: in the order in which they came, but for those who do not fit.
+  // Serves the requests that wait on any of the accounts in order of arrival, skipping those that do not fit.
   void Serve();
   void AddWaiters(const Account& but, Waiters* waiters) const;
 
-  // The path of those who may borrow, and of those whose request did not fit.
+  // The path of accounts that may borrow, and of requests that did not fit.
   Grant Charge(Account& account, uint64_t bytes);
   void Uncharge(Account& account, uint64_t bytes);
   void Overdraw(Account& account, uint64_t bytes);
 
-  // With the lock.
+  // These need the lock.
   uint64_t Available(const Account& but) const;
-  uint64_t Take(const Account& but, uint64_t bytes);  // up to so many
+  uint64_t Take(const Account& but, uint64_t bytes);  // takes up to `bytes`
   void Repay(Account& account);
   void GiveBack(uint64_t bytes);
-  void PassOn(Account& from, Account& to, uint64_t bytes);  // what is lent
+  void PassOn(Account& from, Account& to, uint64_t bytes);  // moves lent bytes
   bool Grow(Account& account, uint64_t guarantee, uint64_t most, Account& rest);
   void Shrink(Account& account, uint64_t guarantee, uint64_t most, Account& rest);
   void Add(Account& account);
 
   std::atomic<uint32_t> borrowers_{0};
-  std::atomic<uint32_t> waiters_{0};  // of all lines
-  std::atomic<uint64_t> came_{0};     // to any of them
+  std::atomic<uint32_t> waiters_{0};  // the number of waiters in all lines
+  std::atomic<uint64_t> came_{0};     // the number of arrivals in all lines
   mutable SpinLock lock_;
   std::vector<Account*> accounts_;
-  uint64_t loans_ = 0;  // of all, also of those that have retired
+  uint64_t loans_ = 0;  // the sum of all loans, including those of retired accounts
 };
 
-// While it exists the account wants back what it has lent.
+// While it exists, the account wants back what it has lent.
 class [[nodiscard]] Demand {
  public:
   Demand() = default;

@@ -11,11 +11,10 @@ namespace gpushare::quota {
 
 PointerTable::Line PointerTable::none_;
 
-// Device addresses are multiples of 256 bytes to 2 MiB: the product spreads them over its upper half,
-// of which the highest bits choose the shard and the lowest the line. A driver hands out fresh memory in
-// steps of 2 MiB, one after the other: sixteen such neighbours have sixteen adjacent lines, so that a
-// growing program misses the cache and the page tables once for all of them. Longer runs pile up where
-// they meet.
+// Device addresses are multiples of 256 bytes to 2 MiB. The product spreads them over its upper half, whose highest bits select
+// the shard and whose lowest bits select the line. A driver gives out fresh memory in consecutive steps of 2 MiB. Sixteen such
+// neighbours get sixteen adjacent lines, so that a growing program misses the cache and the page tables once for all of them.
+// Longer runs would collide.
 inline uint64_t PointerTable::Hash(uint64_t pointer) {
   constexpr int kStepBits = 21;
   constexpr uint64_t kNeighbours = uint64_t{15} << kStepBits;
@@ -33,7 +32,7 @@ PointerTable::~PointerTable() {
 PointerTable::Place PointerTable::Shard::Look(uint64_t pointer, uint64_t hash) const {
   Line* const home = Home(hash);
   Line* line = home;
-  // All lines may have been passed: one round is the end.
+  // All lines may be marked as passed, so stop after one round.
   do {
     if (line->pointers[0] == pointer) return {line, 0};
     if (line->pointers[1] == pointer) return {line, 1};
@@ -64,7 +63,7 @@ bool PointerTable::Grow(Shard& shard, size_t lines) {
   Line* surplus = fresh;
   {
     const std::lock_guard lock(shard.lock);
-    if (shard.limit == 0 || shard.size() < lines) {  // else another thread was first
+    if (shard.limit == 0 || shard.size() < lines) {  // else another thread was faster
       Shard grown;
       grown.mask.store(lines - 1, std::memory_order_relaxed);
       grown.lines.store(fresh, std::memory_order_relaxed);
@@ -90,9 +89,9 @@ void PointerTable::Prefetch(uint64_t pointer) const {
   __builtin_prefetch(ShardOf(hash).Home(hash), /*to write*/ 1);
 }
 
-// Insert() and Take() have two forms. The first does what nearly every call needs (the lock is free, the
-// pointer's line has a slot or the entry) without a call or a saved register, since an atomic operation
-// waits for the stores before it; it leaves the rest to the second, which does everything.
+// Insert() and Take() have two forms. The fast one does what nearly every call needs (the lock is free, and the pointer's line
+// has a free slot or the entry) without a call or a saved register, since an atomic operation waits for earlier stores. It
+// leaves all other cases to the general one.
 
 PointerTable::InsertResult PointerTable::Insert(uint64_t pointer, const Allocation& allocation,
                                                 Allocation* replaced) {
@@ -128,7 +127,7 @@ PointerTable::InsertResult PointerTable::InsertSlow(uint64_t pointer, const Allo
         place.line->Set(place.slot, pointer, allocation);
         return InsertResult::kReplaced;
       }
-      // Without memory to grow, it goes on to the last free slot.
+      // If there is no memory to grow, fill up all slots.
       if (shard.count < shard.limit ||
           (!can_grow && shard.limit != 0 && shard.count < shard.size() * Line::kSlots)) {
         shard.Add(pointer, hash, allocation);
@@ -198,7 +197,7 @@ std::vector<std::pair<uint64_t, Allocation>> PointerTable::TakeWhere(
 void PointerTable::TakeWhere(absl::FunctionRef<bool(const Allocation&)> wanted,
                              absl::FunctionRef<void(uint64_t, const Allocation&)> taken) {
   for (Shard& shard : shards_) {
-    // A few at a time, so that the lock is held shortly and nothing is allocated under it.
+    // Take a few at a time, so that the lock is held briefly and nothing is allocated under it.
     std::array<uint64_t, 64> found;
     size_t count = 0;
     do {

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which allocation lies at a pointer, and whose it is.
+// Maps pointers to allocations and the accounts that pay for them.
 //
 //   table.Insert(pointer, {.bytes = n, .account = account, .kind = Kind::kDirect});
 //   Allocation allocation;
-//   if (!table.Take(pointer, &allocation)) return driver.MemFree(pointer);   // not ours: forwarded
+//   if (!table.Take(pointer, &allocation)) return driver.MemFree(pointer);   // unknown here: forwarded
 //   Result result = driver.MemFree(pointer);
-//   if (result == kSuccess) allocation.account->Release(allocation.bytes);   // whoever frees
+//   if (result == kSuccess) allocation.account->Release(allocation.bytes);   // whoever frees it
 //   else table.Insert(pointer, allocation);    // if the driver still knows it: see below
 //
-// The order of a free is Take, driver, Release, and no other is right:
-//   * Take before the driver: as soon as the driver has freed the address, another thread may be given
-//     it and insert it. Taking afterwards would find that new allocation and drop it.
-//   * Release after the driver: a byte is charged for as long as the device may hold it.
-//   * Of two threads that free the same pointer one takes it; the other's call goes to the driver as
-//     that of any unknown pointer, and may come there first. Then the driver refuses the one that took
-//     it: whoever is refused asks the driver whether the allocation exists before putting it back.
-// For the same reason an Insert that finds its pointer present means that the old allocation ended
-// unseen (a context was destroyed, say): it is replaced and handed back, for its account to be released.
+// A free must call Take, the driver and Release, in this order:
+//   * Take before the driver: as soon as the driver has freed the address, another thread may get it and insert it. Taking
+//     afterwards would remove that new allocation.
+//   * Release after the driver: a byte is charged as long as the device may hold it.
+//   * If two threads free the same pointer, one takes it. The other's call goes to the driver as for any unknown pointer, and
+//     may get there first. Then the driver refuses the thread that took it. So a refused thread must ask the driver whether the
+//     allocation exists before putting it back.
+// For the same reason, if Insert finds its pointer present, the old allocation has ended unnoticed (for example with its
+// context). It is replaced and returned, so that its account can be credited.
 //
-// Cost: flat in the number of live allocations; most calls touch one cache line of the table.
-// Threading: thread-safe; 64 shards, each an open-addressed array under a spin lock of its own. The lock
-// is held for a probe of some lines and, when the shard doubles, for moving its entries; it is never held
-// across an allocation or any other call.
-// Memory: 32 bytes a slot, at most half of the slots in use; what it grew to it keeps.
+// Cost: independent of the number of live allocations; most calls touch one cache line of the table.
+// Threading: thread-safe. There are 64 shards, each an open-addressed array with its own spin lock. The lock is held while
+// probing a few lines and, when the shard doubles, while moving its entries. It is never held across an allocation or any other
+// call.
+// Memory: 32 bytes a slot, with at most half of the slots in use. The table never shrinks.
 #ifndef GPUSHARE_QUOTA_POINTER_TABLE_H_
 #define GPUSHARE_QUOTA_POINTER_TABLE_H_
 
@@ -40,7 +40,7 @@
 
 namespace gpushare::quota {
 
-// By which family of calls the memory was taken, and so by which it is given back.
+// The family of calls that allocated the memory, and so must free it.
 enum class Kind : uint8_t {
   kDirect,
   kPitched,
@@ -56,10 +56,10 @@ enum class Kind : uint8_t {
 
 struct Allocation {
   uint64_t bytes = 0;
-  Account* account = nullptr;  // charged, and credited by the free
+  Account* account = nullptr;  // charged now, and credited by the free
   Kind kind = Kind::kDirect;
   uint32_t device = 0;  // ordinal
-  uint8_t place = 0;    // the caller's own: in which context it is, or in which pool
+  uint8_t place = 0;    // for the caller: the tag of a context, or the number of a pool
 };
 
 class PointerTable {
@@ -67,7 +67,7 @@ class PointerTable {
   enum class [[nodiscard]] InsertResult{
       kInserted,
       kReplaced,  // `replaced` was at this pointer
-      kNoMemory,  // of the host; nothing changed
+      kNoMemory,  // out of host memory; nothing changed
   };
 
   PointerTable() = default;
@@ -75,36 +75,36 @@ class PointerTable {
   PointerTable(const PointerTable&) = delete;
   PointerTable& operator=(const PointerTable&) = delete;
 
-  // Starts to fetch what Insert(pointer) touches, for callers that have other books to do first.
+  // Prefetches the memory that Insert(pointer) uses, for callers that have other things to do first.
   void Prefetch(uint64_t pointer) const;
 
   // `pointer` is any address or handle but 0.
   InsertResult Insert(uint64_t pointer, const Allocation& allocation,
                       Allocation* replaced = nullptr);
-  // Removes the allocation that starts at `pointer`; false when there is none.
+  // Removes the allocation that starts at `pointer`; false if there is none.
   [[nodiscard]] bool Take(uint64_t pointer, Allocation* allocation);
   [[nodiscard]] bool Find(uint64_t pointer, Allocation* allocation) const;
 
-  // Removes and returns what is charged to `account`: for a tenant that goes.
+  // Removes and returns all entries that are charged to `account`, when a tenant leaves.
   std::vector<std::pair<uint64_t, Allocation>> TakeAllOf(const Account* account);
-  // The same of what `wanted` says, which is asked under a lock and may not call the table.
+  // The same for the entries that `wanted` accepts. It is called under a lock and must not call the table.
   std::vector<std::pair<uint64_t, Allocation>> TakeWhere(
       absl::FunctionRef<bool(const Allocation&)> wanted);
-  // The same without memory of the host: each is told once it is out, without a lock.
+  // The same without using host memory: calls `taken` for each entry after its removal, without a lock.
   void TakeWhere(absl::FunctionRef<bool(const Allocation&)> wanted,
                  absl::FunctionRef<void(uint64_t pointer, const Allocation&)> taken);
-  // Every entry, shard by shard, under its lock. Not for hot paths.
+  // Visits every entry, shard by shard, under the shard's lock. Not for hot paths.
   void ForEach(absl::FunctionRef<void(uint64_t pointer, const Allocation&)> visit) const;
 
   size_t size() const;
-  // Bytes charged to `account`, summed over the table. Not for hot paths.
+  // The bytes charged to `account`, summed over the table. Not for hot paths.
   uint64_t BytesOf(const Account* account) const;
 
-  // Internal when an entry cannot be found from its pointer, is there twice, or is miscounted.
+  // Internal if an entry cannot be found by its pointer, exists twice, or is miscounted.
   absl::Status CheckInvariants() const;
 
  private:
-  // A cache line of two slots.
+  // A cache line with two slots.
   struct alignas(64) Line {
     static constexpr uint32_t kSlots = 2;
 
@@ -114,8 +114,8 @@ class PointerTable {
     uint32_t devices[kSlots] = {};
     Kind kinds[kSlots] = {};
     uint8_t places[kSlots] = {};
-    // Entries that belong here or before and lie behind, this line having been full. A probe goes on
-    // only past a line that was passed, so that a removal leaves no mark and moves nothing.
+    // The number of entries that belong here or earlier but lie further on because this line was full. A probe goes on only
+    // past a line where this is not 0, so that a removal leaves no tombstone and moves nothing.
     uint32_t passed = 0;
 
     Allocation Get(uint32_t slot) const {
@@ -132,30 +132,30 @@ class PointerTable {
   };
   static_assert(sizeof(Line) == 64);
 
-  static constexpr int kLineBit = 32;  // of a hash: the lowest of those that choose the line
+  static constexpr int kLineBit = 32;  // the lowest bit of a hash that selects the line
 
   struct Place {
-    Line* line;  // null: nowhere
+    Line* line;  // null if not found
     uint32_t slot;
   };
 
   struct alignas(64) Shard {
     mutable SpinLock lock;
     uint32_t count = 0;
-    uint32_t limit = 0;  // with so many it grows before it takes another; 0: it has no lines yet
-    // Written under the lock. Prefetch() reads them without it, and may fetch in vain.
-    std::atomic<uint64_t> mask{0};  // number of lines - 1
+    uint32_t limit = 0;  // it grows before it holds more entries than this; 0: it has no lines yet
+    // Written under the lock. Prefetch() reads these without it, and may fetch the wrong line.
+    std::atomic<uint64_t> mask{0};  // the number of lines - 1
     std::atomic<Line*> lines{&none_};
 
     Line* first() const { return lines.load(std::memory_order_relaxed); }
     size_t size() const { return mask.load(std::memory_order_relaxed) + 1; }
-    // The line where an entry of this hash belongs.
+    // The line where an entry with this hash belongs.
     Line* Home(uint64_t hash) const {
       return first() + ((hash >> kLineBit) & mask.load(std::memory_order_relaxed));
     }
     Line* After(Line* line) const { return ++line == first() + size() ? first() : line; }
     Place Look(uint64_t pointer, uint64_t hash) const;
-    // Needs a free slot, and that the pointer is not there.
+    // Requires a free slot, and that the pointer is not in the table.
     void Add(uint64_t pointer, uint64_t hash, const Allocation& allocation);
     void Remove(Place place, uint64_t hash);
   };
@@ -170,7 +170,7 @@ class PointerTable {
                           bool locked);
   bool TakeSlow(uint64_t pointer, Allocation* allocation, bool locked);
 
-  static Line none_;  // of the shards without lines: never written
+  static Line none_;  // for shards without lines; never written
   std::array<Shard, size_t{1} << kShardBits> shards_;
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A lock for critical sections of a few dozen instructions.
 //
-// Why a lock at all: its users change words that have to change together. Why not a mutex: the
-// accounting runs below callers that hold anything (allocators, the interpreter's lock) and may not
-// make a system call within a grant. What makes it safe: a section never calls out (no driver, no
-// clock, no lock; the suballocating pool, when it grows, to the host's allocator), so its holder can
-// only be delayed by the scheduler; a waiter gives its processor away after a short while for that case.
+// A lock is needed because its users change several words that have to change together. It is not a mutex because the
+// accounting runs below callers that may hold any lock (allocators, the interpreter's lock), and a grant must not make a system
+// call. It is safe because a section never calls out (to the driver, a clock or another lock; only the suballocating pool calls
+// the host's allocator when it grows). So the holder can only be delayed by the scheduler, and for that case a waiter yields
+// the processor after a short while.
 //
-// Fork: a child may inherit a held lock, but none of its calls gets here (device/handles.h).
+// Fork: a child may inherit a locked lock, but none of its calls reaches this code (device/handles.h).
 #ifndef GPUSHARE_QUOTA_SPIN_LOCK_H_
 #define GPUSHARE_QUOTA_SPIN_LOCK_H_
 
@@ -27,7 +27,7 @@ class SpinLock {
   void unlock() { held_.store(false, std::memory_order_release); }
 
  private:
-  static constexpr int kSpins = 128;  // longer than a section, shorter than a time slice
+  static constexpr int kSpins = 128;  // takes longer than a section, and less than a time slice
 
   [[gnu::noinline, gnu::cold]] void LockSlow() {
     do {

@@ -22,8 +22,8 @@ void WaitingLine::Unlink(Account& account) {
   (queue.after != nullptr ? queue.after->queue_.before : last_) = queue.before;
 }
 
-// `gone` bytes are waited for no more by one that was first of its account; only then the least may be another. One
-// of as many ends the search.
+// Updates the least after an account's first waiter, which wanted `gone` bytes, has left. The least can only change if it was
+// that one. The search ends at another waiter for the same number of bytes.
 void WaitingLine::FindLeast(uint64_t gone) {
   if (gone > least_.load()) return;
   uint64_t least = UINT64_MAX;
@@ -37,7 +37,7 @@ void WaitingLine::FindOldest() {
   oldest_.store(first_ != nullptr ? first_->queue_.first->number_ : UINT64_MAX);
 }
 
-// The line's own count first: whoever finds one among all finds the line as well.
+// The line's own count is increased first, so that a thread that sees the common count also sees the line's.
 void WaitingLine::Append(const std::shared_ptr<Ticket>& ticket) {
   Account& account = *ticket->account_;
   Account::Queue& queue = account.queue_;
@@ -67,7 +67,7 @@ std::shared_ptr<Ticket> WaitingLine::Remove(Ticket& ticket) {
   (ticket.before_ != nullptr ? ticket.before_->after_ : queue.first) = ticket.after_;
   (ticket.after_ != nullptr ? ticket.after_->before_ : queue.last) = ticket.before_;
   if (was_first) {
-    // Those that came between the two are in front of it now.
+    // The account's next waiter may be younger than those of the following accounts, which then come first.
     Account* place = queue.after;
     Account* const before = queue.before;
     const bool stays = queue.first != nullptr &&
@@ -101,13 +101,13 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
   if (ticket == nullptr) ticket = std::make_shared<Ticket>();
   {
     base::MutexLock lock(&mutex_);
-    if (!ticket->waits()) return false;  // called away already
+    if (!ticket->waits()) return false;  // it was called away before
     ticket->account_ = &account;
     ticket->bytes_ = bytes;
     ticket->clock_ = &clock;
     Append(ticket);
   }
-  // What was released before the line above did not see this waiter.
+  // A release before this did not see the waiter, so serve once.
   Serve();
   try {
     while (ticket->waits() && clock.Now() < deadline) {
@@ -125,7 +125,7 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
     throw;
   }
   if (Leave(*ticket)) return true;
-  // Those behind a waiter that gave up may fit now.
+  // Waiters behind one that gave up may fit now.
   Serve();
   return false;
 }
@@ -135,7 +135,7 @@ bool WaitingLine::Leave(Ticket& ticket) {
   if (ticket.state.load() == Ticket::kGranted) return true;
   if (ticket.waits()) {
     ticket.state.store(Ticket::kLeft);
-    Remove(ticket);  // its holder has another reference
+    Remove(ticket);  // the caller has another reference
   }
   return false;
 }
@@ -145,7 +145,7 @@ bool WaitingLine::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& c
     base::MutexLock lock(&mutex_);
     if (!ticket->waits()) return false;
     ticket->state.store(Ticket::kCalledAway);
-    if (ticket->self_ != nullptr) Remove(*ticket);  // else it has not come yet
+    if (ticket->self_ != nullptr) Remove(*ticket);  // else it is not in line yet
   }
   clock.Wake(ticket->state, 1);
   return true;
@@ -153,7 +153,7 @@ bool WaitingLine::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& c
 
 // ---- Serving ----
 
-// Under the mutex, or a waiter's clock may go with it.
+// Wakes under the mutex, since a waiter's clock may be destroyed after it has left.
 void WaitingLine::LookAgain() {
   const base::MutexLock lock(&mutex_);
   for (const Account* account = first_; account != nullptr; account = account->queue_.after) {
@@ -166,7 +166,7 @@ void WaitingLine::LookAgain() {
   }
 }
 
-// The limit was made smaller: no release can help these.
+// Refuses waiters for more than a lowered limit: no release can satisfy them.
 void WaitingLine::CallAwayTooLarge(Account& account) {
   const uint64_t most = account.most();
   if (account.queue_.largest <= most) return;
@@ -185,22 +185,22 @@ void WaitingLine::CallAwayTooLarge(Account& account) {
   account.queue_.largest = largest;
 }
 
-// Whoever releases memory comes by here, and it takes none of the host's: what is granted is not lost on the way.
+// Runs on threads that release memory. It uses no host memory, so a grant cannot get lost.
 void WaitingLine::Serve(uint64_t before) {
   std::shared_ptr<Ticket> served;
   {
     base::MutexLock lock(&mutex_);
-    Ticket* last = nullptr;  // of the served
+    Ticket* last = nullptr;  // the last one in `served`
     for (Account* account = first_; account != nullptr;) {
       Account* const next = account->queue_.after;
       CallAwayTooLarge(*account);
       Ticket* const one = account->queue_.first;
       if (one != nullptr && one->number_ >= before) {
-        account = next;  // others may have become too large
+        account = next;  // go on, for waiters that have become too large
         continue;
       }
       if (one == nullptr || (next != nullptr && next->queue_.first->number_ < one->number_)) {
-        account = next;  // it comes again, behind those
+        account = next;  // it moved back in the list, and is visited later
         continue;
       }
       if (!account->TryCharge(one->bytes_)) {
@@ -208,7 +208,7 @@ void WaitingLine::Serve(uint64_t before) {
         continue;
       }
       one->state.store(Ticket::kGranted);
-      // Each keeps the next one until it is woken.
+      // Each served ticket refers to the next one until it is woken.
       std::shared_ptr<Ticket> self = Remove(*one);
       (last != nullptr ? last->self_ : served) = std::move(self);
       last = one;
