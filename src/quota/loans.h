@@ -64,8 +64,8 @@ class LoanBook {
   // borrow. Otherwise it counts as Over(), and does not become a part of `rest` until SetLimit() adds it there. False as for
   // Join().
   bool SetLimits(Account& account, uint64_t guarantee, uint64_t most, Account& rest);
-  // Sets a new limit of an account that does not borrow, without changing others: of the rest. Lent bytes that no longer fit
-  // are moved to other accounts, as far as they have room.
+  // Sets the limit of an account that does not borrow, the rest, without changing other accounts' limits. Lent bytes that no
+  // longer fit are moved to other accounts, as far as they have room.
   void SetLimit(Account& account, uint64_t limit);
 
   // Whether any account in the book may borrow.

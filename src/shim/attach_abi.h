@@ -25,8 +25,8 @@ typedef struct gpushare_shim_driver {
   /* The driver's functions, in the order of driver/symbols.def sorted by name. A function that the driver lacks is replaced
    * by a pointer that no program can get from the driver. Valid for the lifetime of the process. Null for NVML. */
   void* const* functions;
-  /* Not 0 if some code has obtained driver functions that change contexts past the hooks. Code that cuInit runs may set it
-   * during gpushare_shim_attach(). Null for NVML, and where it cannot happen. */
+  /* Not 0 if some code has obtained driver functions that change contexts past the hooks. Code that cuInit runs may cause that
+   * during gpushare_shim_attach(). Null if no code has; null for NVML. */
   const int* contexts_unseen;
 } gpushare_shim_driver;
 
