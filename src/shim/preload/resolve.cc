@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first call of the driver: opens the real driver, attaches the engine, and fills the slots.
 //
-// Until that is done every slot leads here. The attaching thread gets the real functions meanwhile, since the libraries that it
-// opens may call the driver (unseen.h). The other threads wait for it (first_call.h), except in calls that only ask about the
-// driver itself. Afterwards no slot leads here.
+// Until that is done every slot leads here, except those of calls that only ask about the driver itself (NeedsNoTenant()). The
+// attaching thread gets the real functions meanwhile, since the libraries that it opens may call the driver (unseen.h). The
+// other threads wait for it (first_call.h). Afterwards no slot leads here.
 //
 // Calls that cannot be limited are not let through: without the engine, the entry points that it would have hooked return an
 // error. GPUSHARE_DISABLE=1 takes gpushare out of a process.
