@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a trace of arrivals: no crash, an error that says where, and times in order of what is good.
+// Reads any bytes as a trace of arrivals: no crash; an error names its place; and accepted times are in order.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a sequence of the driver's memory calls, by two tenants on two streams of each of two simulated GPUs: after
-// each call the books charge what a plain model says, and what the driver counts of each GPU.
+// Reads any bytes as a sequence of the driver's memory calls, by two tenants on two streams of each of two simulated
+// GPUs. After each call the books charge what a plain model says, and what the driver counts on each GPU.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  // lib
 namespace gpushare::books {
 namespace {
 
-constexpr uint64_t kLimit = 32 * kMiB;  // of each tenant on each GPU
+constexpr uint64_t kLimit = 32 * kMiB;  // for each tenant on each GPU
 constexpr unsigned kCalls = 36;
 
 class Sequence {
@@ -56,7 +56,7 @@ class Sequence {
     return 1 + count * (bytes_.Next() % 4 == 0 ? 37'813 : 301);
   }
 
-  // `thing` is held if the driver gave it; at the quota it is true that there was no room.
+  // Records `thing` if the driver returned it. A refusal at the quota must be true.
   void Took(const Answer& answer, Thing thing) {
     if (answer.at_quota) {
       const auto& account = accounts_[thing.tenant][gpu_];
@@ -92,7 +92,7 @@ class Sequence {
       std::fprintf(stderr, ", used %lu %lu\n", static_cast<unsigned long>(m_.Used(0)),
                    static_cast<unsigned long>(m_.Used(1)));
     }
-    // On the first GPU the context may be another, or a green one.
+    // On the first GPU another context or a green one may be current.
     CUcontext context = gpu_ == 1 ? m_.gpus[1].context : nullptr;
     if (gpu_ == 0 && green_context_ != nullptr && who >= 128) context = green_context_;
     const auto step = [&] { return Step(what % kCalls, tenant), true; };
@@ -164,7 +164,7 @@ class Sequence {
       case 32:
         return Green();
       case 33:
-        // Rarely, or there is never much.
+        // Only rarely, since otherwise little would ever accumulate.
         if (bytes_.Next() % 4 == 0) Reset();
         return;
       case 21:
@@ -241,12 +241,12 @@ class Sequence {
   // ---- graphs ----
   struct Executable {
     CUgraphExec exec;
-    CUdeviceptr pointer;  // what a launch leaves to the program; 0: nothing
+    CUdeviceptr pointer;  // memory that a launch leaves to the program; 0: none
     uint64_t bytes;
     int gpu;
     CUcontext context;
   };
-  // With a context its executables go.
+  // The executables of a context end with it.
   void ForgetExecutables(CUcontext context) {
     std::erase_if(executables_, [&](const Executable& one) { return one.context == context; });
   }
@@ -278,7 +278,7 @@ class Sequence {
     }
     m_.cu->GraphDestroy(graph);
   }
-  // Anywhere: the nodes say on which GPU the memory is.
+  // In any context: the nodes say on which GPU the memory is.
   void Launch(int tenant) {
     if (executables_.empty()) return;
     const Executable& one = executables_[bytes_.Next() % executables_.size()];
@@ -297,7 +297,7 @@ class Sequence {
                          .gpu = one.gpu,
                          .number = ++number_});
     }
-    refused_ = true;  // beside another it takes what there may be no room for
+    refused_ = true;  // beside another launch it may take more than there is room for
   }
   void EndGraph() {
     if (executables_.empty()) return;
@@ -376,7 +376,7 @@ class Sequence {
         books_.CtxFromGreenCtx(&green_context_, green_) == CUDA_SUCCESS;
     Require(made, "there is a green context");
   }
-  // What is allocated in it is the primary context's.
+  // Memory that was allocated in it belongs to the primary context.
   void EndGreen() {
     if (green_ == nullptr) return;
     CUcontext current = nullptr;
@@ -386,7 +386,7 @@ class Sequence {
     green_ = nullptr;
     green_context_ = nullptr;
   }
-  // It ends all that was allocated on the GPU, but what handles stand for.
+  // A reset ends everything that was allocated on the GPU, except memory behind handles.
   void Reset() {
     CUcontext current = nullptr, popped = nullptr;
     m_.cu->CtxGetCurrent(&current);
@@ -407,7 +407,7 @@ class Sequence {
     m_.cu->CtxPushCurrent(m_.gpus[gpu].context);
   }
 
-  // Of this GPU; null: the current one.
+  // A pool of this GPU; null: the current one.
   CUmemoryPool AnyPool() {
     const unsigned which = bytes_.Next();
     for (size_t i = 0; i < pools_.size(); ++i) {
@@ -586,7 +586,7 @@ class Sequence {
       pools_.erase(pools_.begin());
     }
   }
-  // Takes its time, so that frees behind it are late.
+  // Takes a while, so that frees behind it are late.
   void Work() {
     Thing* const thing = bytes_.Choose(&things_, [](const Thing& one) {
       return one.held == Held::kPointer && one.live() && one.bytes > 64;
@@ -650,10 +650,10 @@ class Sequence {
   }
   void FreedIn(CUstream stream, Thing* thing) {
     if (thing->held == Held::kPool) {
-      thing->references = 0;  // the pool has it
+      thing->references = 0;  // the pool has the memory
       return;
     }
-    // The streams are the primary contexts', and so are their events.
+    // The streams belong to the primary contexts, so the events must too.
     const bool made = m_.In(m_.gpus[gpu_].context, [&] {
       return m_.cu->EventCreate(&thing->freed, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
              m_.cu->EventRecord(thing->freed, stream) == CUDA_SUCCESS;
@@ -662,14 +662,14 @@ class Sequence {
   }
 
   void Check() {
-    m_.sim->spend(1);  // what happens at this instant has happened
+    m_.sim->spend(1);  // lets everything that is due at this instant happen
     books_.Settle();
     std::erase_if(things_, [this](const Thing& one) {
       if (one.gone()) return true;
       if (one.freed == nullptr) return false;
       const CUresult result = m_.cu->EventQuery(one.freed);
       if (result == CUDA_SUCCESS) m_.cu->EventDestroy(one.freed);
-      return result != CUDA_ERROR_NOT_READY;  // it may have gone with its context
+      return result != CUDA_ERROR_NOT_READY;  // the event may have ended with its context
     });
     bool overdrawn = false;
     for (int gpu = 0; gpu < kGpus; ++gpu) {
@@ -685,7 +685,7 @@ class Sequence {
       for (int tenant : {0, 1}) {
         const quota::Account& account = *accounts_[tenant][gpu];
         const uint64_t its = account.charged();
-        // What was refused after a pool grew is owed until the stream has come to its free.
+        // After a pool grew for a refused allocation, the growth is owed until the stream has reached its free.
         Require(its <= kLimit || refused_, "what is charged is within the limit");
         Require(its == account.Usage().committed, "nothing stays reserved");
         Require(its == books_.BytesOf(&account), "the books add up");
@@ -702,7 +702,7 @@ class Sequence {
 
   void End() {
     m_.Faults("clear");
-    for (Thing& thing : things_) {  // what is bound stays until then
+    for (Thing& thing : things_) {  // bound memory stays until then
       if (IsObject(thing)) Give(&thing, /*in_order=*/false, nullptr);
     }
     for (Thing& thing : things_) {
@@ -721,7 +721,7 @@ class Sequence {
     EndContext();
     EndGreen();
     while (!executables_.empty()) EndGraph();
-    // A stream may have come to what is another GPU's.
+    // A stream may still have to reach work on another GPU.
     for (const Machine::Gpu& gpu : m_.gpus) {
       for (CUstream stream : gpu.streams) m_.cu->StreamSynchronize(stream);
     }
@@ -742,7 +742,7 @@ class Sequence {
 
   Bytes bytes_;
   Machine& m_ = TheMachine();
-  int gpu_ = 0;  // of the current step
+  int gpu_ = 0;  // the GPU of the current step
   const std::unique_ptr<quota::Account> accounts_[2][kGpus] = {
       {*quota::Account::Create(kLimit), *quota::Account::Create(kLimit)},
       {*quota::Account::Create(kLimit), *quota::Account::Create(kLimit)}};

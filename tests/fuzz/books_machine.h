@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated machine of books_fuzz.cc: two GPUs, each with its primary context, two streams and addresses for
+// The simulated machine of books_fuzz.cc: two GPUs, each with its primary context, two streams, and addresses for
 // mappings.
 #ifndef GPUSHARE_TESTS_FUZZ_BOOKS_MACHINE_H_
 #define GPUSHARE_TESTS_FUZZ_BOOKS_MACHINE_H_
@@ -45,7 +45,7 @@ struct Machine {
   F* Symbol(const char* name) const {
     return reinterpret_cast<F*>(driver->Symbol(name));
   }
-  // The first GPU's context lies below whatever else is current.
+  // Calls with `context` current. The first GPU's context is always below it.
   template <typename Call>
   auto In(CUcontext context, const Call& call) const {
     CUcontext popped = nullptr;
@@ -65,7 +65,7 @@ struct Machine {
     char error[128];
     Require(sim->inject(what.c_str(), error, sizeof error) == 0, "the fault is known");
   }
-  // A context again, where it has none or a reset has ended it.
+  // Makes the GPU's context again if it has none or a reset has ended it.
   void Enter(int gpu) {
     Gpu& one = gpus[gpu];
     Require(cu->DevicePrimaryCtxRetain(&one.context, gpu) == CUDA_SUCCESS, "there is a context");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the books must charge, by a model that knows nothing of how they do it: a list of what was allocated, with who
-// holds it. Pools are the exception: their sum is the driver's own figure.
+// What the books must charge, by an independent model: a list of the allocations and their owners. Pools are an
+// exception: their sum is the driver's own figure.
 #ifndef GPUSHARE_TESTS_FUZZ_BOOKS_MODEL_H_
 #define GPUSHARE_TESTS_FUZZ_BOOKS_MODEL_H_
 
@@ -11,8 +11,8 @@
 
 namespace gpushare::books {
 
-// Of a multicast object and of what a graph's launch left to the program nothing is charged by the model: the first has no
-// bytes, and the second is what the device keeps for graphs, as that of pools.
+// The model charges nothing for multicast objects and for memory that a graph's launch left to the program. The
+// former have no bytes; the latter is part of what the device keeps for graphs, which is treated like pools.
 enum class Held : uint8_t {
   kPointer,
   kPool,
@@ -29,13 +29,14 @@ constexpr CUdeviceptr kMappedArray = CUdeviceptr{1} << 63;
 struct Thing {
   Held held;
   int tenant;
-  uint64_t handle;  // a pointer's address
+  uint64_t handle;  // the address of a pointer
   uint64_t bytes;
   int gpu = 0;
   CUcontext context = nullptr;
   CUmemoryPool pool = nullptr;
-  CUevent freed = nullptr;  // a pointer's, in the order of a stream that has not come to it
-  // Of what handles stand for.
+  CUevent freed =
+      nullptr;  // recorded behind a pointer's free on a stream that has not reached it yet
+  // For memory behind handles.
   unsigned references = 1;
   std::vector<CUdeviceptr> mappings =
       {};  // and buffers; with kMappedArray: arrays of external memory
@@ -43,7 +44,7 @@ struct Thing {
   unsigned bindings = 0;  // to multicast objects
   uint64_t number = 0;
   std::vector<uint64_t> bound =
-      {};  // to this multicast object: the number of what, by place; 0: nothing
+      {};  // for a multicast object: the number of what is bound at each place; 0: nothing
 
   bool gone() const {
     return references == 0 && mappings.empty() && descriptors.empty() && bindings == 0;
@@ -51,7 +52,7 @@ struct Thing {
   bool live() const { return references > 0 && freed == nullptr; }
 };
 
-// Of elements of `element` bytes, all levels, each rounded up to 512.
+// The size of all levels with elements of `element` bytes, each level rounded up to 512.
 inline uint64_t BytesOfArray(const CUDA_ARRAY3D_DESCRIPTOR& shape, uint64_t element,
                              unsigned levels) {
   uint64_t sum = 0, extents[] = {shape.Width, shape.Height, shape.Depth};
@@ -68,13 +69,13 @@ inline uint64_t BytesOfArray(const CUDA_ARRAY3D_DESCRIPTOR& shape, uint64_t elem
   return sum;
 }
 
-// A byte at a time; zeros when there are no more.
+// Returns one byte at a time, and zeros when there are no more.
 class Bytes {
  public:
   Bytes(const uint8_t* data, size_t size) : data_(data), end_(data + size) {}
   bool more() const { return data_ != end_; }
   unsigned Next() { return more() ? *data_++ : 0; }
-  // One of a few live things that `wanted` says, chosen by the next byte; null: there is none.
+  // One of the live things that `wanted` accepts, chosen by the next byte; null if there is none.
   template <typename Wanted>
   Thing* Choose(std::vector<Thing>* things, const Wanted& wanted) {
     std::vector<Thing*> found;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What c_abi_fuzz.cc calls the C ABI with: arguments that bytes choose, right ones most of the time.
+// Arguments for the calls of c_abi_fuzz.cc, which bytes choose. Most of them are valid.
 #ifndef GPUSHARE_TESTS_FUZZ_C_ABI_ARGUMENTS_H_
 #define GPUSHARE_TESTS_FUZZ_C_ABI_ARGUMENTS_H_
 
@@ -29,7 +29,7 @@ class Bytes {
   Bytes(const uint8_t* data, size_t size) : data_(data), end_(data + size) {}
   bool more() const { return data_ != end_; }
   unsigned Next() { return more() ? *data_++ : 0; }
-  // Once in `n`.
+  // True once in `n`.
   bool Rarely(unsigned n = 16) { return Next() % n == n - 1; }
   template <typename T, size_t n>
   T Any(const T (&of)[n]) {
@@ -53,7 +53,7 @@ class Bytes {
                                    UINT64_MAX};
     return Rarely(4) ? Next() * 257 : Any(kSizes);
   }
-  // What exists of each buffer of the host that a call may be given.
+  // The size of each host buffer that a call may get.
   static constexpr uint64_t kHostBytes = 1 << 16;
   int64_t Duration() {
     constexpr int64_t kDurations[] = {
@@ -79,7 +79,7 @@ class Bytes {
   const uint8_t* const end_;
 };
 
-// A struct of this version or another, in exactly so much memory as it says it has (at least its struct_size).
+// A struct of this or another version, in exactly as much memory as it claims to have (at least its struct_size).
 template <typename T>
 class Struct {
  public:
@@ -127,7 +127,7 @@ class Struct {
   std::vector<unsigned char> before_;
 };
 
-// An out parameter, sometimes none.
+// An out parameter, which is sometimes null.
 template <typename T>
 class Out {
  public:
@@ -146,7 +146,7 @@ class Out {
   unsigned char before_[sizeof(T)];
 };
 
-// The handles of a kind, those that are over too.
+// The handles of one kind, including destroyed ones.
 template <typename H>
 struct Pool {
   std::vector<H> live, over;
@@ -161,7 +161,7 @@ struct Pool {
   bool Has(H handle) const { return std::find(live.begin(), live.end(), handle) != live.end(); }
 };
 
-// The text of a spec, mostly one that is valid.
+// The text of a spec, which is mostly valid.
 inline std::string SpecText(Bytes* bytes) {
   constexpr const char* kParts[] = {"memory=64MiB",
                                     "memory=1GiB",
@@ -197,7 +197,7 @@ inline std::string SpecText(Bytes* bytes) {
   std::string text;
   for (unsigned parts = bytes->Next() % 4; parts > 0; --parts) {
     if (!text.empty()) text += ',';
-    // The first are those that go together.
+    // The first ones are compatible with each other.
     text += bytes->Rarely(4) ? bytes->Any(kParts) : kParts[bytes->Next() % 14];
   }
   return text;
@@ -223,7 +223,7 @@ inline gpushare_spec AnySpec(Bytes* bytes) {
   spec.d2h = bytes->Size();
   spec.oversubscription = bytes->Small();
   spec.memory_cap = bytes->Size();
-  // Without a terminating zero now and then.
+  // Sometimes without a terminating zero.
   std::memset(spec.policy, bytes->Rarely() ? 'x' : 0, sizeof spec.policy);
   return spec;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a program that calls the C ABI, each function of it, with right and with wrong arguments, on two simulated
-// GPUs. Whatever it calls: an answer comes, it is a canonical code and never that of a fault of gpushare's own, a handle that is
-// over is refused as such, a call that failed has written nothing, and at the end the GPUs are empty.
+// Reads any bytes as a program that calls all functions of the C ABI, with right and wrong arguments, on two
+// simulated GPUs. Whatever it calls: each call returns a canonical code, never one for an internal error of gpushare;
+// destroyed handles are refused as such; a call that failed has written nothing; and at the end the GPUs are empty.
 #include "tests/fuzz/c_abi_fuzz.h"
 
 #include <algorithm>
@@ -109,7 +109,7 @@ class Program {
     }
     return status == GPUSHARE_OK;
   }
-  // A new handle.
+  // Records a new handle.
   template <typename H>
   bool Made(gpushare_status status, const Out<H>& out, Pool<H>* pool) {
     if (!Answered(status, out)) return false;
@@ -121,7 +121,7 @@ class Program {
   template <typename H>
   void Ended(gpushare_status status, H handle, Pool<H>* pool) {
     Answered(status);
-    // A GPU that closed over work that still runs is closed.
+    // A GPU that is closed while work still runs is closed.
     if (status == GPUSHARE_OK || status == GPUSHARE_DEADLINE_EXCEEDED) pool->End(handle);
   }
 
@@ -148,7 +148,7 @@ class Program {
     if (!pool.Has(wrong)) valid_ = false;
     return wrong;
   }
-  // The same where null says something of its own.
+  // Likewise for arguments for which null has a meaning.
   template <typename H>
   H AnyOrNull(const Pool<H>& pool) {
     const bool whole = valid_;
@@ -200,7 +200,7 @@ class Program {
             {bytes_.Any(kSides), bytes_.Any(kSides), bytes_.Any(kSides)},
             bytes_.Any(kSides)};
   }
-  // What a copy may read or write of the host's; no more than there is.
+  // The bytes of host memory that a copy may access, at most as many as there are.
   uint64_t HostBytes() { return std::min(bytes_.Size(), Bytes::kHostBytes); }
   void* Host() { return bytes_.Rarely() ? nullptr : host_.data(); }
 
@@ -208,14 +208,14 @@ class Program {
 
   void Took(gpushare_status status, const Out<gpushare_device_ptr>& out) {
     if (!Answered(status, out)) return;
-    std::erase(pointers_, out.value());  // it went with its context
+    std::erase(pointers_, out.value());  // the old pointer ended with its context
     pointers_.push_back(out.value());
   }
   void Freed(gpushare_status status, gpushare_device_ptr pointer) {
     Answered(status);
     const auto at = std::find(pointers_.begin(), pointers_.end(), pointer);
     if (at == pointers_.end()) {
-      // What is in a freed segment's place may be another's by now, but nobody's is not freed.
+      // Another allocation may be in the place of a freed segment by now, but memory that nobody has cannot be freed.
       Require(status != GPUSHARE_OK || pointer == 0, name_, "what nobody has is not freed");
       return;
     }
@@ -224,7 +224,7 @@ class Program {
     freed_.push_back(pointer);
   }
 
-  // What is held at the gate of a virtual device that is suspended, and has no timeout, waits for ever.
+  // A call that a suspended virtual device holds without a timeout would wait for ever.
   void ResumeAll() {
     for (gpushare_vdev vdev : vdevs_.live) gpushare_vdev_resume(vdev);
   }
@@ -295,7 +295,7 @@ class Program {
     Answered(gpushare_runtime_sleep_until(runtime, bytes_.Any(until)));
   }
 
-  // What a thread leaves open when it ends.
+  // Things that a thread leaves open when it ends.
   struct Body {
     Program* program;
     unsigned what;
@@ -345,13 +345,13 @@ class Program {
     const char* const name = AnyText();
     const bool without = bytes_.Rarely();
     Out<gpushare_thread> thread(&bytes_);
-    // The thread's turn comes when this one waits.
+    // The thread gets its turn when this one waits.
     if (!Answered(gpushare_thread_start(runtime, name, without ? nullptr : &Body::Run, &body,
                                         thread.get()),
                   thread))
       return;
     body.own = thread.value();
-    // It has its turn before this one waits for it, and so its handle still.
+    // Gives it a turn before the join, while its handle is still valid.
     int64_t now = 0;
     if ((body.what & 64) && gpushare_runtime_now(runtime, &now) == GPUSHARE_OK) {
       gpushare_runtime_sleep_until(runtime, now + 1'000'000);
@@ -520,7 +520,7 @@ class Program {
     const Struct<gpushare_spec> spec(&bytes_, AnySpec(&bytes_));
     Out<gpushare_vdev> vdev(&bytes_);
     Out<size_t> index(&bytes_);
-    if (count < 2) valid_ = true;  // not all of them were looked at
+    if (count < 2) valid_ = true;  // not all of them were checked
     const gpushare_status status =
         gpushare_vdev_place(bytes_.Rarely() ? nullptr : gpus, count, tenant, spec.get(),
                             bytes_.Small(), vdev.get(), index.get());
@@ -604,7 +604,7 @@ class Program {
     Ended(gpushare_snapshot_destroy(snapshot), snapshot, &snapshots_);
   }
 
-  // For who wants memory back. Frees by itself, in the middle of an allocation.
+  // Frees memory for a caller that wants some back, in the middle of an allocation.
   bool GiveBack() {
     if (pointers_.empty() || gpus_.live.empty()) return false;
     const gpushare_device_ptr pointer = pointers_.back();
@@ -731,7 +731,7 @@ class Program {
     }
   }
   void ModuleUnload() {
-    // Its functions must not be running.
+    // The module's functions must not be running.
     for (gpushare_stream stream : streams_.live) gpushare_stream_synchronize(stream);
     const gpushare_module module = Any(modules_);
     Ended(gpushare_module_unload(module), module, &modules_);
@@ -775,7 +775,7 @@ class Program {
     const gpushare_stream stream = Any(streams_);
     Ended(gpushare_stream_destroy(stream), stream, &streams_);
   }
-  // Also of streams that are over by the time that it is used: the simulated driver knows that they are.
+  // The stream may be destroyed by the time that the handle is used, which the simulated driver detects.
   void StreamNative() {
     const gpushare_stream stream = Any(streams_);
     Out<CUstream_st*> native(&bytes_);
@@ -834,7 +834,7 @@ class Program {
   }
   void StreamLaunchHost() {
     const gpushare_stream stream = Any(streams_);
-    // It must not call the driver; what it calls all the same is refused.
+    // It must not call the driver; if it does, the calls are refused.
     void (*const function)(void*) = [](void* argument) {
       const auto& program = *static_cast<Program*>(argument);
       gpushare_device_ptr pointer = 0;
@@ -945,7 +945,7 @@ class Program {
     members[0].streams = streams.data();
     members[0].stream_count = streams.size();
     if (count < 2 || members[0].struct_size != sizeof members[0])
-      valid_ = true;  // not all of them are looked at
+      valid_ = true;  // not all of them are checked
     const Struct<gpushare_lease_options> given(&bytes_, AnyLease({}));
     Out<gpushare_gang> gang(&bytes_);
     Made(gpushare_gang_acquire(bytes_.Rarely() ? nullptr : members, count, given.get(), gang.get()),
@@ -987,7 +987,7 @@ class Program {
   void TraceRead() {
     const gpushare_trace trace = Any(traces_);
     const size_t count = bytes_.Next() % 8;
-    // So many structs of a version of their own, in exactly as much memory as they need.
+    // Structs of another version, in exactly as much memory as they need.
     const uint32_t size = bytes_.Rarely(8) ? bytes_.Next() : sizeof(gpushare_trace_event);
     const auto memory =
         std::make_unique<unsigned char[]>(std::max<size_t>(count * size, sizeof size));
@@ -1027,7 +1027,7 @@ class Program {
     sim_ = std::make_unique<Sim>(runtime);
     Require(sim_->enter("fuzz") == 0, name_, "a clock");
     Interruptible();
-    // Something of each, so that most calls mean something.
+    // Creates one object of each kind, so that most calls are meaningful.
     for (const char* ordinal : {"0", "1"}) {
       gpushare_gpu gpu = nullptr;
       Require(gpushare_gpu_open(runtime, ordinal, nullptr, &gpu) == GPUSHARE_OK, name_, "a GPU");
@@ -1102,12 +1102,12 @@ class Program {
     none.struct_size = sizeof none;
     gpushare_thread_exchange_interrupt(&none);
   }
-  // Through whichever GPU is there: a pointer is credited where it was charged.
+  // Frees through any GPU: a pointer is credited where it was charged.
   void FreeAll() {
-    if (gpus_.live.empty()) return;  // it went with them
+    if (gpus_.live.empty()) return;  // the memory ended with it
     for (gpushare_device_ptr pointer : pointers_) {
       const gpushare_status status = gpushare_gpu_free(gpus_.live[0], pointer);
-      // With the context of its virtual device it has gone.
+      // It may have ended with the context of its virtual device.
       Require(status == GPUSHARE_OK || status == GPUSHARE_INVALID_ARGUMENT, "gpushare_gpu_free",
               "what is held is freed");
     }
@@ -1115,7 +1115,7 @@ class Program {
 
   Bytes bytes_;
   const char* name_ = "";
-  bool valid_ = true;  // no handle of this call is a wrong one
+  bool valid_ = true;  // all handles of this call are valid
   std::unique_ptr<Sim> sim_;
   std::vector<unsigned char> host_;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libFuzzer and tests/unit/device/c_abi_sequence_test.cc call.
+// Called by libFuzzer and by tests/unit/device/c_abi_sequence_test.cc.
 #ifndef GPUSHARE_TESTS_FUZZ_C_ABI_FUZZ_H_
 #define GPUSHARE_TESTS_FUZZ_C_ABI_FUZZ_H_
 
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace gpushare::fuzz {
 
-// The functions that the fuzzer calls, by name.
+// The names of the functions that the fuzzer calls.
 std::vector<std::string> FunctionsOfTheCAbi();
 
 }  // namespace gpushare::fuzz

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as the broker's configuration: no crash, and an error that says where.
+// Reads any bytes as the broker's configuration: no crash, and an error names its place.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

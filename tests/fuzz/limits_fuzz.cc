@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as others' variables for limits: no crash, what is wrong is said, and what MPS says of a GPU is a size, nothing, or
-// refused.
+// Reads any bytes as other products' variables for limits: no crash; errors are reported; and the MPS limit for a GPU
+// is a size, absent, or refused.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::fprintf(stderr, "broken: %s\n", what);
     std::abort();
   };
-  // A line each.
+  // Each line is the value of one variable.
   const std::vector<std::string> names = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
                                           "CUDA_DEVICE_SM_LIMIT",
                                           "GPUSHARE_BROKER",
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   for (size_t i = 0; i < names.size() && !rest.empty(); ++i) {
     const size_t end = rest.find('\n');
-    // As the environment has them: none that is empty.
+    // Like in an environment: no variable is empty.
     const std::string value(rest.substr(0, end));
     if (!value.empty() && value.find('\0') == std::string::npos) variables[names[i]] = value;
     rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a packet: no crash, and what is accepted comes out as the same bytes again.
+// Reads any bytes as a packet: no crash, and an accepted packet is written as the same bytes again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what a run's program left, which had somebody else's library in it: no crash, and an error that is one. What is
-// read can be written and read again, and makes the figures of every question. The first byte says which question.
+// Reads any bytes as the output of a run's program, in which somebody else's library was loaded: no crash, and a
+// proper error. An accepted outcome can be written and read again, and gives the figures of every question. The first
+// byte selects the question.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -65,14 +66,14 @@ std::vector<harness::Scenario> AllScenarios() {
   return all;
 }
 
-// As the harness has it of a run's programs: no more tenants than there are, whatever these say.
+// Like the harness: no more tenants than there are, whatever the programs write.
 void Tell(const harness::Scenario& scenario, harness::Outcome outcome) {
   const harness::Case& one = scenario.cases.front();
   outcome.tenants.resize(one.tenants.size());
   for (size_t i = 0; i < outcome.tenants.size(); ++i) outcome.tenants[i].name = one.tenants[i].name;
   const std::vector<harness::Figure> figures =
       harness::FiguresOf(scenario, one, outcome, outcome, outcome);
-  if (figures.empty()) return;  // it ended before its warm-up had
+  if (figures.empty()) return;  // the run ended before its warm-up
   harness::CourseOf(scenario, one, outcome, outcome);
 }
 

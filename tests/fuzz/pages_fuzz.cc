@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The broker's books while the pages that they read are written by others: who was not granted it gets nothing, and who
-// means well is served.
+// The broker's books while others write the pages that the books read: a process without a grant gets nothing, and
+// honest processes are served.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that write anything over the pages that the broker reads, while it reads them, beside two that mean well: bytes
-// say who comes and goes, what is written, and what an operator changes meanwhile.
+// Processes that write anything over the pages that the broker reads, while it reads them, beside two honest ones.
+// Bytes choose who comes and goes, what is written, and what an operator changes meanwhile.
 //
 //   if (const char* broken = PagesGame(data, size).Play()) ...
 #ifndef GPUSHARE_TESTS_FUZZ_PAGES_GAME_H_
@@ -26,7 +26,7 @@ class PagesGame {
   PagesGame(const uint8_t* data, size_t size)
       : at_(data), end_(data + size), words_(WordsOf(data, size)), registry_({kGpu}) {}
 
-  // What does not hold, or nullptr. What comes of it is another's at each run: the pages are written at the same time.
+  // Returns the violated invariant, or nullptr. Runs are not repeatable, since the pages are written concurrently.
   const char* Play() {
     if (const char* broken = Begin()) return broken;
     std::atomic<bool> enough{false};
@@ -49,7 +49,7 @@ class PagesGame {
   static constexpr size_t kHostile = 4;
   struct Process {
     Registry::Session* session = nullptr;
-    // Whoever was there has them for ever, as a process may keep its mapping.
+    // A process that has ended keeps its pages for ever, since a real process may keep its mapping.
     std::unique_ptr<Pages> pages;
   };
 
@@ -60,16 +60,16 @@ class PagesGame {
     return words;
   }
 
-  // A word of some hostile page.
+  // Writes a word of some hostile page.
   void Scribble(size_t i) {
     Pages* const pages = scribbled_[i % kHostile].load(std::memory_order_acquire);
     if (pages == nullptr) return std::this_thread::yield();
     auto* const page = reinterpret_cast<std::atomic<uint64_t>*>(&pages->usage);
-    // The first 8 bytes are the page's version, which is read where it is mapped.
+    // The first 8 bytes are the page's version, which is read when it is mapped.
     const size_t word = 1 + (i * 0x9e3779b97f4a7c15 >> 32) % (sizeof(ipc::UsagePage) / 8 - 1);
     page[word].store(words_[i / kHostile % words_.size()], std::memory_order_relaxed);
     if (i % 3 != 0) return;
-    // As if it had done what it was asked for, with whatever stands beside it.
+    // Claims to have answered the recall, with whatever the other fields contain.
     pages->usage.memory_recalled.store(pages->limits.memory_recall.load());
   }
 
@@ -144,7 +144,7 @@ class PagesGame {
   }
 
   const char* Set(const char* tenant, const char* spec) {
-    // What is raised may not fit beside what others were promised; it is refused then.
+    // An increase may not fit beside the guarantees of others; then it is refused.
     registry_.Set(tenant, "", spec, now_, changed_).IgnoreError();
     return nullptr;
   }
@@ -153,7 +153,7 @@ class PagesGame {
     now_ += later;
     const Time next = registry_.Look(now_, changed_);
     changed_.Take();
-    // Those that mean well use what they were granted, and give back what they do not need.
+    // The honest processes use their grants, and give back what they do not need.
     for (Process& process : honest_) {
       Pages& pages = *process.pages;
       pages.AnswerRecall();
@@ -162,7 +162,7 @@ class PagesGame {
     return next >= now_ ? nullptr : "it is to be looked again in the past";
   }
 
-  // What their quota has they get, whatever the others write.
+  // They get what their quota has, whatever the others write.
   const char* Ask(unsigned wanted) {
     Pages &asks = *honest_[wanted % 2].pages, &other = *honest_[1 - wanted % 2].pages;
     const uint64_t free = 8 * kGiB - other.usage.memory_charged.load();
@@ -181,7 +181,7 @@ class PagesGame {
     if (const char* broken = registry_.CheckInvariants()) return broken;
     for (const Share& share : registry_.TakeSnapshot(now_).shares) {
       if (share.tenant == "honest" && share.memory_granted > 8 * kGiB) return "a quota is passed";
-      // Of a quota that was lowered what had been granted may be kept.
+      // When a quota is lowered, earlier grants may be kept.
       if (share.tenant == "hostile" && share.memory_granted > 4 * kGiB) return "a quota is passed";
       if (share.tenant == "first" && share.memory_granted > 1 * kGiB) return "a quota is passed";
     }

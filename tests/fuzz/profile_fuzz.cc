@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a device profile: no crash, an error that says where, and what the simulated GPU takes is what YAML says.
+// Reads any bytes as a device profile: no crash; an error names its place; and the simulated GPU reads the same
+// settings as YAML.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -24,7 +25,7 @@ void Require(bool condition, const char* what) {
   std::abort();
 }
 
-// As YAML has them; nothing of what is no such document.
+// The settings as YAML reads them; false for a document of another kind.
 bool SettingsOf(const gpushare::yaml::Node& document, Settings* settings) {
   using Kind = gpushare::yaml::Node::Kind;
   for (size_t i = 0; i < document.keys.size(); ++i) {
@@ -46,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Settings taken;
   const auto take = [&](std::string_view key, std::string_view value) {
     taken[std::string(key)] = std::string(value);
-    // By what takes them in the simulated GPU too, whatever it says.
+    // The simulated GPU's own parser also gets every setting.
     gpushare::sim::Config config;
     gpushare::sim::ParseConfig(std::string(key) + "=" + std::string(value), &config);
     return std::string();
@@ -57,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Require(why.size() < 512, "an error does not echo its input");
     return 0;
   }
-  // YAML refuses more of it: what is not UTF-8, and what is for people and written badly.
+  // YAML refuses more: text that is not UTF-8, and bad syntax in parts that are meant for people.
   const absl::StatusOr<gpushare::yaml::Node> document = gpushare::yaml::Parse(text, "file");
   if (!document.ok()) return 0;
   Settings meant;

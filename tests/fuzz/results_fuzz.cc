@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a benchmark's results: no crash, and an error that says where. What is read makes a report in each form, in
-// which nothing of the file is markup, and can be written and read again.
+// Reads any bytes as a benchmark's results: no crash, and an error names its place. Accepted results give a report in
+// each format, in which no text of the file acts as markup, and can be written and read again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a benchmark's scenario: no crash, and an error that says where.
+// Reads any bytes as a benchmark's scenario: no crash, and an error names its place.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

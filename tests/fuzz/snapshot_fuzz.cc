@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as the broker's answer, to "list" and to "trace", and as what a broker has left for the next one: no crash, and
-// what is accepted survives being written and read.
+// Reads any bytes as the broker's answer to "list" and to "trace", and as the file for its successor: no crash, and
+// accepted input survives being written and read.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto snapshot = SnapshotFromJson(text);
   if (!snapshot.ok()) return 0;
-  // Numbers come back with nine digits, so the second text is compared.
+  // Numbers are written with nine digits, so the second text is compared.
   const auto again = SnapshotFromJson(ToJson(*snapshot));
   require(again.ok(), "what was written is read");
   const auto third = SnapshotFromJson(ToJson(*again));

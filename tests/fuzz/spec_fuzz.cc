@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a spec: no crash, and whatever is accepted is valid and survives its own text form to the bit.
+// Reads any bytes as a spec: no crash, and an accepted spec is valid and survives its own text form exactly.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -27,11 +27,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(spec.status().message().size() < 1024, "an error does not echo its input");
     return 0;
   }
-  // Not valid as a whole: a change, which leaves out what its policy or its cap of memory needs beside it.
+  // A spec that is not valid as a whole is a change, which omits what its policy or its cap of memory needs.
   if (gpushare::spec::ValidateSpec(*spec).ok()) {
     const auto limits =
         gpushare::spec::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, uint64_t{80} << 30);
-    // Bytes and a part of the device: which is more, only a device tells.
+    // Whether a number of bytes exceeds a fraction of the device depends on the device.
     constexpr uint32_t kBytes = GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_MEMORY_CAP;
     constexpr uint32_t kShares = GPUSHARE_SPEC_MEMORY_SHARE | GPUSHARE_SPEC_MEMORY_CAP_SHARE;
     const bool mixed = (spec->set & kBytes) != 0 && (spec->set & kShares) != 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of kernel traces on arbitrary bytes: it answers with a trace or an error, and a trace
-// that it accepted reads back as the same kernels.
+// Reads any bytes as a kernel trace: the result is a trace or an error, and an accepted trace reads back as the same
+// kernels.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -37,7 +37,7 @@ void CheckOne(std::string_view text) {
   (void)MakeSpinModule(*trace);
 }
 
-// What is compressed expands to itself; of other bytes no more is taken than is allowed.
+// Compressed text expands to itself; other bytes expand to no more than is allowed.
 void CheckGzip(std::string_view text) {
   using namespace gpushare::workload;  // NOLINT(google-build-using-namespace)
   constexpr size_t kMost = 1 << 16;
@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   CheckOne(text);
-  // Most random bytes fail at the header; the same bytes behind a good one get further.
+  // Most random bytes fail at the header; behind a valid header the same bytes get further.
   CheckOne("kernel,bound,sms,duration_ns\n" + std::string(text));
   CheckGzip(text);
   return 0;
