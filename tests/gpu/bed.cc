@@ -12,11 +12,11 @@
 namespace gpushare::gpu_test {
 namespace {
 
-// A log: number of runs, capacity, then start and end of each.
+// A log: the number of runs, the capacity, and then the start and end of each run.
 constexpr size_t kLogCapacity = 600'000;
 constexpr size_t kLogBytes = 16 * (kLogCapacity + 1);
 
-// Pauses of the device that belong to the next launch.
+// Pauses of the device that count as part of the next launch.
 constexpr absl::Duration kLaunchOverhead = absl::Microseconds(10);
 
 constexpr char kSpinBegin[] = R"(
@@ -27,7 +27,7 @@ constexpr char kSpinBegin[] = R"(
   .reg .b32 %r<2>;
   .reg .b64 %rd<13>;
 )";
-// `out` is the log: of the first block of each launch.
+// `out` is the log, which the first block of each launch writes.
 constexpr char kSpinEnd[] = R"(
   mov.u32 %r1, %ctaid.x;
   setp.ne.u32 %p2, %r1, 0;
@@ -46,7 +46,7 @@ DONE:
 }
 )";
 
-// Calls of the driver beyond gpushare's, by their plain C types.
+// Driver functions that gpushare does not use, by their plain C types.
 using GetAttribute = int(int* value, int attribute, int device);
 constexpr int kSharedPerSm = 81, kMostSharedPerBlock = 97;
 
@@ -54,7 +54,7 @@ template <typename T>
 T Value(absl::StatusOr<T> value, const char* what) {
   if (!value.ok()) {
     std::fprintf(stderr, "%s: %s\n", what, value.status().ToString().c_str());
-    std::abort();  // the bed itself is broken: no test can go on
+    std::abort();  // the fixture itself is broken, so no test can go on
   }
   return *std::move(value);
 }
@@ -76,7 +76,7 @@ void GpuTest::SetUp() {
   ASSERT_TRUE(module.ok()) << module.status();
   module_ = *std::move(module);
   spin_ = Value(module_->GetFunction("spin"), "spin");
-  // More than half of an SM's shared memory: one block an SM.
+  // More than half of an SM's shared memory, so that one block fits on an SM.
   int per_sm = 0, most = 0;
   auto* attribute = runtime_->Symbol<GetAttribute>("cuDeviceGetAttribute");
   ASSERT_NE(attribute, nullptr);
@@ -155,7 +155,8 @@ void GpuTest::Backlogged(const Player& player, const SpinKernel& kernel, absl::D
 Timeline GpuTest::Witnessed() {
   if (simulated_) return Timeline{kSampleStep, truth_ns_};
   std::vector<std::vector<uint64_t>> logs;
-  uint64_t origin = UINT64_MAX;  // stamps count from 1970: too large for the precision of a double
+  uint64_t origin =
+      UINT64_MAX;  // timestamps count from 1970, which exceeds the precision of a double
   for (const auto& player : players_) {
     std::vector<uint64_t>& words = logs.emplace_back(kLogBytes / sizeof(uint64_t));
     const absl::Status copied =
@@ -186,7 +187,7 @@ void GpuTest::Calibrate() {
   constexpr double kCycles = 8e6;
   Player& player = Add("calibration", "");
   ResetLogs();
-  // At one cycle a nanosecond: some 4 ms each. The first ones warm the clock.
+  // At one cycle a nanosecond these take some 4 ms each. The first ones warm up the clock.
   const SpinKernel kernel = Spin(player, absl::Nanoseconds(kCycles));
   constexpr size_t kRuns = 60;
   for (size_t i = 0; i < kRuns; ++i) GPUSHARE_GPU_TEST_OK(kernel.Launch(player.stream));

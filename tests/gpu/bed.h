@@ -37,7 +37,7 @@
 
 namespace gpushare::gpu_test {
 
-// A kernel that holds every SM, one block each, for `length` when it has the device alone.
+// A kernel that holds every SM with one block each, for `length` when it has the device alone.
 struct SpinKernel {
   Function function;
   LaunchShape shape;
@@ -61,7 +61,7 @@ struct Player {
 
 class GpuTest : public testing::Test {
  protected:
-  // Skips the test, with the reason, when there is no GPU.
+  // Skips the test, with the reason, if there is no GPU.
   void SetUp() override;
   void TearDown() override;
 
@@ -74,15 +74,15 @@ class GpuTest : public testing::Test {
 
   // Runs `body` on a thread of the clock and waits for it.
   void OnClock(const std::function<void()>& body);
-  // On such a thread: runs each of `bodies` on a thread of its own, tells them the moment at which
-  // to stop, and observes the device until then; then waits for them and for their streams.
+  // To be called on such a thread. Runs each of `bodies` on its own thread, tells it when to stop, and observes the
+  // device until then. Then waits for the bodies and for their streams.
   using Body = std::function<void(absl::Duration stop)>;
   void Together(absl::Duration length, const std::vector<Body>& bodies);
-  // Launches until `stop`, always more than the device can take; `synchronize`: waits for each.
+  // Keeps more launches queued than the device can run, until `stop`; with `synchronize`, waits for each launch.
   void Backlogged(const Player& player, const SpinKernel& kernel, absl::Duration stop,
                   bool synchronize = false);
 
-  // What the tenants (in the order in which they were added) used since the last Together() began.
+  // The tenants' use, in the order in which they were added, since the last Together() began.
   Timeline Witnessed();
 
   // Records a figure in the test's report, and prints it.
@@ -102,12 +102,12 @@ class GpuTest : public testing::Test {
   Bytes shared_alone_;
   double cycles_per_ns_ = 1;
   std::vector<std::unique_ptr<Player>> players_;
-  // Simulated GPU: cumulated use of each tenant, a sample every kSampleStep.
+  // On the simulated GPU: the cumulative use of each tenant, sampled every kSampleStep.
   std::vector<std::vector<double>> truth_ns_;
 };
 
 inline constexpr absl::Duration kSampleStep = absl::Milliseconds(10);
-inline constexpr absl::Duration kSettle = absl::Seconds(1);  // from when on shares hold
+inline constexpr absl::Duration kSettle = absl::Seconds(1);  // shares hold from this time on
 
 // Ends the current function when `expression` is not OK; for use in the tests' bodies.
 #define GPUSHARE_GPU_TEST_OK(expression)                \

@@ -11,8 +11,8 @@ namespace {
 
 class Caps : public GpuTest {
  protected:
-  // Over by no more than 0.5 points and one command by the window; under by no more than that and,
-  // as the gaps between launches cannot be made good at once, one point.
+  // The excess is at most 0.5 points and one command relative to the window. The shortfall may be one point more,
+  // since gaps between launches cannot be made up at once.
   void ExpectWithinCap(const Timeline& timeline, double cap, absl::Duration command) {
     ASSERT_GE(timeline.Windows(kSettle), 50);
     const double most = timeline.MostOfDevice(0, kSettle);
@@ -94,8 +94,7 @@ TEST_F(Caps, ThirtyPercentOfGraphReplays) {
   const absl::Duration used = timeline.Used(0, absl::ZeroDuration(), timeline.length());
   const double charged_by_used = absl::FDivDuration(stats->compute.charged, used);
   Figure("charged_by_used", charged_by_used);
-  // The first replays ran before the limit had its first measurement; nothing goes uncharged for
-  // long.
+  // The first replays ran before the limit had its first measurement; nothing stays uncharged for long.
   EXPECT_NEAR(charged_by_used, 1.0, 0.03);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each family of allocations is charged, against what the driver and NVML count.
+// The charge for each family of allocations, compared with the counts of the driver and of NVML.
 //
-// On the simulated GPU to the byte. On a GPU within one granule; for arrays, whose padding the driver does not tell
-// and nobody has measured yet, within a sixteenth. The figures are properties of the test's report.
+// On the simulated GPU the charge is exact to the byte. On a real GPU it is exact to one granule; for arrays, whose
+// padding the driver does not report and nobody has measured yet, to a sixteenth. The figures are properties of the
+// test's report.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ namespace gpushare::books {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr uint64_t kGranule = 32 * kMiB;  // of the driver's pools, the largest there is
+constexpr uint64_t kGranule = 32 * kMiB;  // of the driver's pools, the largest granule
 constexpr uint64_t kPage = 2 * kMiB;
 constexpr uint64_t kPiece = 32 * kMiB;
 constexpr int kPieces = 4;
@@ -26,7 +27,7 @@ constexpr int kPieces = 4;
 // NVML's own count of the same GPU.
 class Nvml {
  public:
-  // `beside`: a file of the folder that it lies in; null: wherever the loader finds it.
+  // `beside`: a file in the folder of the library; null: wherever the loader finds it.
   Nvml(const char* beside, const std::string& pci_bus_id) {
     const std::string folder(beside == nullptr ? "" : beside);
     library_ = dlopen((folder.substr(0, folder.rfind('/') + 1) + "libnvidia-ml.so.1").c_str(),
@@ -76,7 +77,7 @@ class ChargesTest : public ::testing::TestWithParam<Family> {
     char bus[32] = "";
     if (cu_->DeviceGetPCIBusId != nullptr) cu_->DeviceGetPCIBusId(bus, sizeof(bus), 0);
     nvml_ = std::make_unique<Nvml>(where.dli_fname, bus);
-    // What the first of everything takes of the device besides.
+    // The first allocation of each kind takes additional memory of the device.
     uint64_t thing = 0;
     if (GetParam().raw_take(*cu_, kPiece, stream_, &thing) != CUDA_SUCCESS) {
       GTEST_SKIP() << "this driver does not give such memory";
@@ -95,7 +96,7 @@ class ChargesTest : public ::testing::TestWithParam<Family> {
     EXPECT_EQ(cu_->MemGetInfo(&free, &total), CUDA_SUCCESS);
     return total - free;
   }
-  // What managed memory takes of a GPU it takes when it is there.
+  // Managed memory takes memory of a GPU only when it is there.
   void Bring(uint64_t pointer) const {
     if (std::string_view(GetParam().name) != "managed" || driver_->simulated()) return;
     EXPECT_EQ(cu_->MemPrefetchAsyncV1(pointer, kPiece, 0, stream_), CUDA_SUCCESS);
@@ -146,7 +147,7 @@ TEST_P(ChargesTest, AreWhatTheDriverAndNvmlCount) {
   for (const uint64_t thing : things) {
     EXPECT_EQ(family.give(*books_, thing, stream_), CUDA_SUCCESS);
   }
-  // A pool shrinks when somebody waits.
+  // A pool shrinks at a synchronization.
   EXPECT_EQ(cu_->StreamSynchronize(stream_), CUDA_SUCCESS);
   books_->Settle();
   const uint64_t left = Used() - std::min(Used(), used_before);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gate costs a launch, markers included, against the driver's own call.
+// The gate's cost for a launch, including markers, compared with the driver's own call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,8 +61,8 @@ TEST_F(LaunchCost, GateAddsLessThan60ns) {
   void* no_parameters[1] = {nullptr};
   const LaunchShape shape{.grid = {1}, .block = {32}};
 
-  // Batches by turns, so that a change of the processor's clock meets both alike. Long enough that
-  // the gated ones hold their markers: one each 64 launches or 100 us of predicted work.
+  // The batches alternate, so that changes of the processor's clock affect both kinds. They are long enough for the
+  // gated ones to contain their markers: one for every 64 launches or 100 us of predicted work.
   constexpr int kBatch = 256, kBatches = 800;
   using Clock = std::chrono::steady_clock;
   std::vector<double> bare, gated;
@@ -86,7 +86,7 @@ TEST_F(LaunchCost, GateAddsLessThan60ns) {
     bare.push_back(ns_each(middle - start));
     gated.push_back(ns_each(end - again));
   }
-  // Batches that an interrupt hit are left out on both sides.
+  // Batches that were hit by an interrupt are left out on both sides.
   constexpr double kPart = 0.95;
   const double added_mean = MeanOfLower(gated, kPart) - MeanOfLower(bare, kPart);
   Figure("bare_median_ns", Median(bare));

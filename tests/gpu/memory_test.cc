@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quotas against the driver's own count of memory.
+// Quotas compared with the driver's own count of memory.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -26,7 +26,7 @@ class MemoryTest : public GpuTest {
 };
 
 TEST_F(MemoryTest, QuotaIsExactAgainstTheDriversCount) {
-  // On a GPU the log lies within the quota as well.
+  // On a real GPU the log is within the quota as well.
   constexpr Bytes kQuota = 1_GiB, kPiece = 128_MiB;
   Player& player = Add("a", "memory=1GiB");
   const Bytes before = player.device.stats()->memory.used;
@@ -46,7 +46,7 @@ TEST_F(MemoryTest, QuotaIsExactAgainstTheDriversCount) {
   EXPECT_EQ(pieces.size(), fitting);
   const Bytes taken = kPiece * pieces.size();
   EXPECT_EQ(player.device.stats()->memory.used, before + taken);
-  // Pieces of whole 2 MiB pages: the driver's count falls by the same bytes.
+  // The pieces are whole 2 MiB pages, so the driver's count falls by the same bytes.
   EXPECT_EQ(free_before - FreeByDriver(), taken);
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   const auto detail = ErrorDetail::Of(refused);
@@ -55,7 +55,7 @@ TEST_F(MemoryTest, QuotaIsExactAgainstTheDriversCount) {
   EXPECT_EQ(detail->asked, kPiece.count());
   EXPECT_EQ(detail->left, (kQuota - before - taken).count());
 
-  // To the byte: what is left fits, one byte more does not.
+  // Exact to the byte: an allocation of the rest fits, and one byte more does not.
   const Bytes left = kQuota - before - taken;
   if (left.count() > 0) {
     EXPECT_FALSE(player.allocator.Allocate(left + 1_B).ok());

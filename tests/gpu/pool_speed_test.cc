@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an allocation and its free cost: the driver's cuMemAlloc, its stream-ordered pool (what cudaMallocAsync is),
-// and gpushare's suballocating pool, side by side.
+// The cost of an allocation and its free: the driver's cuMemAlloc, its stream-ordered pool (which cudaMallocAsync
+// uses), and gpushare's suballocating pool, side by side.
 #include <chrono>
 #include <functional>
 #include <iostream>
@@ -15,7 +15,8 @@ class PoolSpeed : public GpuTest {
  protected:
   static constexpr int kPairs = 2000;
 
-  // Of the machine's clock on a GPU; on the simulated one of its own, on which the driver's calls cost what is declared.
+  // By the machine's clock on a real GPU. On the simulated GPU by its own clock, on which the driver's calls have
+  // declared costs.
   double MicrosPerPair(const std::function<void()>& pair) {
     for (int i = 0; i < 100; ++i) pair();
     if (simulated()) {
@@ -49,7 +50,7 @@ TEST_F(PoolSpeed, SuballocatingIsATenthOfTheDriversOwn) {
   double direct = 0, driver_pool = 0, suballocating = 0;
   OnClock([&] {
     uint64_t pointer = 0;
-    // Something of each stays, so that neither pool gives all back to the device.
+    // One allocation of each stays, so that neither pool gives everything back to the device.
     uint64_t kept = 0;
     ASSERT_EQ(take_later(&kept, kSize, *stream), 0);
     const absl::StatusOr<DevicePtr> held = pool->AllocateRaw(Bytes(kSize));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every other test of this folder skips where there is no GPU; this one fails, when it is told that
-// there must be one, so that "all skipped" is not taken for "all passed".
+// Every other test in this folder is skipped without a GPU. This one fails if a GPU is required, so that "all
+// skipped" cannot be mistaken for "all passed".
 #include <gtest/gtest.h>
 
 #include <cstdlib>

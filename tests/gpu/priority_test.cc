@@ -18,7 +18,7 @@ constexpr absl::Duration kTrainingKernel = absl::Microseconds(250);
 
 class PriorityTest : public GpuTest {
  protected:
-  // Open-loop Poisson arrivals, the same in every run, served one after the other: from arrival to
+  // Open-loop Poisson arrivals, the same in every run, served one after the other. Returns the times from arrival to
   // completion.
   std::vector<absl::Duration> Serve(const Player& service, double load, absl::Duration stop) {
     const SpinKernel kernel = Spin(service, kRequestKernel);

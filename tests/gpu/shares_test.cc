@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares of backlogged tenants, by what the device says: windows of one second, sliding by 10 ms.
+// Shares of backlogged tenants by the device's own record, in windows of one second that slide by 10 ms.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ class Shares : public GpuTest {
     bool synchronize = false;
   };
 
-  // Runs the loads for some seconds; every tenant's share must be its weight's in every window.
+  // Runs the loads for some seconds. In every window each tenant's share must match its weight.
   void ExpectSharesByWeight(const std::vector<Load>& loads, double tolerance) {
     double weights = 0;
     std::vector<Player*> players;
@@ -50,7 +50,7 @@ class Shares : public GpuTest {
       EXPECT_LE(off, tolerance) << "tenant " << i << " wants " << want;
       busy += timeline.OfDevice(i, kSettle, rest);
 
-      // The books against the witness. They also hold what came before and after the windows.
+      // Compares the books with the witness. The books also contain the time before and after the windows.
       const absl::StatusOr<VirtualDeviceStats> stats = players[i]->device.stats();
       ASSERT_TRUE(stats.ok()) << stats.status();
       const double used =
@@ -84,7 +84,7 @@ TEST_F(Shares, OneOfTwoSynchronizesEachLaunch) {
       {{1, absl::Microseconds(100), /*synchronize=*/true}, {1, absl::Microseconds(100)}}, 0.015);
 }
 
-// Half way one tenant leaves: its share is lent out; it comes back: its share returns, and no more.
+// Half way one tenant pauses and its share is lent out. When it returns it has its share again, and no more.
 TEST_F(Shares, AnAbsentTenantsShareIsLentAndReturns) {
   Player& stays = Add("stays", "weight=1");
   Player& leaves = Add("leaves", "weight=3");

@@ -9,7 +9,7 @@ namespace {
 
 double Ns(absl::Duration d) { return absl::ToDoubleNanoseconds(d); }
 
-// Device time used until moment `at`, between two moments of the grid by the straight line.
+// Device time used until `at_steps`, by linear interpolation between the samples.
 double At(const std::vector<double>& used_ns, double at_steps) {
   const double last = static_cast<double>(used_ns.size()) - 1;
   const double clamped = std::clamp(at_steps, 0.0, last);
@@ -19,7 +19,7 @@ double At(const std::vector<double>& used_ns, double at_steps) {
          (clamped - static_cast<double>(below)) * (used_ns[above] - used_ns[below]);
 }
 
-// A tenant's runs start or stop being among those that run.
+// The time at which a tenant's run starts or stops.
 struct Edge {
   double when;
   size_t tenant;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who used the device when: device time of each tenant, cumulated over a grid of moments.
+// Which tenant used the device when: the device time of each tenant, accumulated over a grid of times.
 //
 //   Timeline timeline = TimelineOf(runs, tenants, absl::Milliseconds(10), absl::Microseconds(10));
 //   double share = timeline.Share(0, absl::Seconds(1), absl::Seconds(1));   // of the second second
 //
-// Pure values; windows outside the time line are cut to it.
+// Pure values. Windows are cut to the time line.
 #ifndef GPUSHARE_TESTS_GPU_TIMELINE_H_
 #define GPUSHARE_TESTS_GPU_TIMELINE_H_
 
@@ -22,13 +22,13 @@ struct Timeline {
   absl::Duration length() const;
   // Device time of the tenant in [from, from + length).
   absl::Duration Used(size_t tenant, absl::Duration from, absl::Duration length) const;
-  // By what all tenants used in that window.
+  // Relative to what all tenants used in that window.
   double Share(size_t tenant, absl::Duration from, absl::Duration length) const;
-  // By the window.
+  // Relative to the length of the window.
   double OfDevice(size_t tenant, absl::Duration from, absl::Duration length) const;
 
-  // Over all windows of one second, sliding by a step, after the first `skip`: how far the share
-  // was off, most and least of the device; and how many such windows there are.
+  // Over all windows of one second that slide by a step, after the first `skip`: the worst error of the share, the
+  // most and least of the device, and the number of such windows.
   double WorstShareError(size_t tenant, double want, absl::Duration skip) const;
   double MostOfDevice(size_t tenant, absl::Duration skip) const;
   double LeastOfDevice(size_t tenant, absl::Duration skip) const;
@@ -42,9 +42,9 @@ struct KernelRun {
   double start, end;
 };
 
-// The time line of `runs` from the first start to the earliest last end of a tenant: while all had
-// work. Runs that overlap divide the time equally. A pause of up to `overhead` before a run, in
-// which nothing runs, is its launch's and counts as its time.
+// The time line of `runs` from the first start to the earliest last end of a tenant, so while all have work. Runs
+// that overlap divide the time equally. A pause without any run of up to `overhead` before a run is part of its
+// launch and counts as its time.
 Timeline TimelineOf(std::vector<KernelRun> runs, size_t tenants, absl::Duration step,
                     absl::Duration overhead);
 

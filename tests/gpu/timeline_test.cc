@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instrument of the other tests: it must be right where no GPU is.
+// Tests the instrument of the other tests, also on machines without a GPU.
 #include "tests/gpu/timeline.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 constexpr absl::Duration kStep = absl::Nanoseconds(10);
 
 TEST(Timeline, RunsInTurnHaveTheirLengths) {
-  // 30 ns of tenant 0, 10 ns of tenant 1, again and again.
+  // 30 ns of tenant 0 and 10 ns of tenant 1, repeatedly.
   std::vector<KernelRun> runs;
   for (int i = 0; i < 100; ++i) {
     const double at = 1e9 + 40.0 * i;
@@ -32,7 +32,7 @@ TEST(Timeline, OverlapIsDividedEqually) {
 }
 
 TEST(Timeline, ShortPausesAreTheNextRunsAndLongOnesNobodys) {
-  // A pause of 3 ns belongs to the run after it, one of 40 ns to nobody.
+  // A pause of 3 ns counts for the next run, and one of 40 ns for nobody.
   const Timeline timeline = TimelineOf({{0, 0, 47}, {1, 50, 100}, {0, 140, 200}, {1, 190, 200}}, 2,
                                        kStep, absl::Nanoseconds(5));
   EXPECT_EQ(timeline.Used(0, absl::ZeroDuration(), absl::Nanoseconds(100)), absl::Nanoseconds(47));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the examples in the headers take for granted: names that another header's example makes, and the
-// program around them. Declared only; see header_examples.py.
+// Declarations that the examples in the headers assume: names that another header's example creates, and the program
+// around them. They are only declared; see header_examples.py.
 #ifndef GPUSHARE_TESTS_LINT_HEADER_CONTEXT_H_
 #define GPUSHARE_TESTS_LINT_HEADER_CONTEXT_H_
 

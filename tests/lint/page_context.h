@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the examples in the pages take for granted: objects that the reader has made before, and the program around them.
-// Declared only; see page_examples.py.
+// Declarations that the examples in the pages assume: objects that the reader has created before, and the program
+// around them. They are only declared; see page_examples.py.
 #ifndef GPUSHARE_TESTS_LINT_PAGE_CONTEXT_H_
 #define GPUSHARE_TESTS_LINT_PAGE_CONTEXT_H_
 

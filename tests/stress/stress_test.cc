@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads x tenants x streams x allocations x resizes x closing, on the machine's clock, so that a thread
-// sanitizer sees them meet. Bounded by GPUSHARE_STRESS_ROUNDS; what is asserted holds at any speed.
+// Threads x tenants x streams x allocations x resizes x closing, on the machine's clock, so that ThreadSanitizer sees
+// their interactions. GPUSHARE_STRESS_ROUNDS bounds the length; the assertions hold at any speed.
 #include <array>
 #include <atomic>
 #include <functional>
@@ -37,7 +37,7 @@ class StressTest : public StreamTest {
   const uint64_t seed_ = FromEnvironment("GPUSHARE_STRESS_SEED", 1);
 };
 
-// What one thread of a tenant does: its own streams and memory, drawn step by step.
+// One thread of a tenant, with its own streams and memory, which acts at random.
 class Worker {
  public:
   Worker(const VirtualDevice& device, const Function& spin, uint64_t seed)
@@ -65,7 +65,7 @@ class Worker {
       case 7:
         if (streams_.size() < 4) {
           streams_.push_back(Must(Stream::Create(device_)));
-        } else {  // with work in flight
+        } else {  // while work is in flight
           streams_.erase(streams_.begin() + Pick(streams_.size()));
         }
         break;
@@ -99,7 +99,7 @@ class Worker {
     if (random_() % 3 == 0) EXPECT_OK(stream.Synchronize());
   }
   void Allocate() {
-    // Two threads of a tenant want up to 40 of its 64 MiB each: now and then one is refused.
+    // Two threads of a tenant want up to 40 of its 64 MiB each, so now and then a request is refused.
     absl::StatusOr<Allocation> memory = allocator_.Allocate(Bytes(1 + random_() % (10 << 20)));
     if (!memory.ok()) {
       EXPECT_EQ(memory.status().code(), absl::StatusCode::kResourceExhausted) << memory.status();
@@ -133,7 +133,7 @@ class Worker {
     for (int i = 0; i < 5; ++i) {
       EXPECT_OK(stream.Launch(spin_, {.grid = {10}, .block = {1024}}, uint64_t{5'000}));
     }
-    if (random_() % 4 == 0) return;  // the stream goes in the middle of it
+    if (random_() % 4 == 0) return;  // the stream ends in the middle of this
     const Graph graph = Must(stream.EndCapture());
     EXPECT_OK(stream.LaunchGraph(graph));
     ++launches_;
@@ -170,10 +170,11 @@ TEST_F(StressTest, EverythingAtOnce) {
       --running;
     });
   }
-  // Limits change, tenants are held, others come and go.
+  // Limits change, tenants are held, and others come and go.
   threads.emplace_back([&] {
     std::mt19937_64 random(seed_ * 1000 + 900);
-    // Not for as long as the others run: on few processors nobody would get past who is held again at once.
+    // The number of rounds is bounded: on few processors the others would hardly get past a tenant that is held again
+    // at once.
     for (uint64_t n = 0; n < 4 * rounds_ && running > 0; ++n) {
       const VirtualDevice& device = devices[1 + random() % (kTenants - 1)];
       EXPECT_OK(device.Resize(random() % 2 == 0 ? "cap=60%" : "cap=100%"));
@@ -191,7 +192,7 @@ TEST_F(StressTest, EverythingAtOnce) {
       EXPECT_OK(Spin(stream, absl::Microseconds(10)));
     }
   });
-  // What must hold at every instant.
+  // Invariants that must hold at every instant.
   std::array<uint64_t, kTenants> seen{};
   while (running > 0) {
     const Snapshot snapshot = Must(Snapshot::Take(*runtime_));
@@ -204,7 +205,7 @@ TEST_F(StressTest, EverythingAtOnce) {
     }
   }
   for (std::thread& thread : threads) thread.join();
-  // And when all is quiet.
+  // And the ones that must hold when everything has stopped.
   for (size_t t = 0; t < kTenants; ++t) {
     const VirtualDeviceStats stats = Must(devices[t].stats());
     EXPECT_EQ(stats.memory.used, Bytes(0)) << t;
