@@ -157,7 +157,8 @@ cases:
 """
 
 
-# What NVIDIA's does, as far as the harness goes: it answers on a socket until it is told to quit, which it does not always.
+# Stands in for NVIDIA's MPS server, as far as the harness uses it: it answers on a socket until it is told to quit,
+# which it may ignore.
 MPS_CONTROL = """#!/bin/sh
 if [ "$1" = -f ]; then
   touch "$CUDA_MPS_PIPE_DIRECTORY/control"
@@ -178,7 +179,7 @@ def programs(folder):
         try:
             if each.name.isdigit() and folder.encode() in (each / "cmdline").read_bytes():
                 found.append(int(each.name))
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             pass
     return found
 
@@ -239,23 +240,24 @@ class Bench(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder.name), ["share.yaml"])  # nothing is left behind
 
     def test_work_is_told_against_that_of_the_same_tenants_ungated(self):
-        # Kernels of less than half of the SMs: ungated two run at a time, and turns of the whole device are half of that.
+        # Each kernel needs less than half of the SMs. Ungated, two run at a time; taking turns on the whole device
+        # gives half of that.
         narrow = SHARE.replace("repeat: 4", "repeat: 4, sms: 60")
         got = self.figures(self.path("narrow.yaml", narrow), "--method", "time-slicing", "--method", "gpushare")
         self.assertAlmostEqual(got["two", "time-slicing", "work"], 47, delta=4)
         self.assertGreater(got["two", "gpushare", "work"], got["two", "time-slicing", "work"])
-        # Where one fills the device there is no more to be had than all of the time.
+        # If one kernel fills the device, there is no more to get than all of the time.
         got = self.figures(self.path("share.yaml", SHARE), "--method", "native", "--method", "gpushare")
         self.assertEqual(got["two", "native", "work"], 100)
         self.assertAlmostEqual(got["two", "gpushare", "work"], got["two", "gpushare", "busy"], delta=1)
 
     def test_sms_of_its_own(self):
-        # Of 16 steps of 8 SMs 12 and 4, in whole waves on either; four SMs are in no step.
+        # 12 and 4 of the 16 steps of 8 SMs, with whole waves on both; four SMs belong to no step.
         share = SHARE.replace("repeat: 4", "repeat: 4, sms: 960")
         got = self.figures(self.path("share.yaml", share), self.path("cap.yaml", CAP), "--method", "gpushare-spatial")
         self.assertAlmostEqual(got["two", "gpushare-spatial", "a.share"], 75, delta=1)
         self.assertAlmostEqual(got["two", "gpushare-spatial", "busy"], 100 * 128 / 132, delta=2)
-        # 40 SMs, of which the last of four waves takes 12, hold 30 % at most.
+        # 40 SMs, of which the last of four waves uses 12, hold 30 % at most.
         self.assertAlmostEqual(got["one", "gpushare-spatial", "capped.share"], 132 / 160 * 40 / 132 * 100, delta=1)
         many = SHARE.replace("share: 75%", "share: 75%, count: 30").replace("question: share", "question: scale")
         result = self.bench("run", self.path("many.yaml", many), "--method", "gpushare-spatial", "--repetitions", "1")
@@ -265,8 +267,8 @@ class Bench(unittest.TestCase):
         self.assertIn("not supported: no priority: each has SMs of its own", result.stdout)
 
     def test_kernels_shorter_than_their_launches_beside_long_ones_in_another_process(self):
-        # The first of them keeps the device busy for half of the time that it has it, and so gets less than it asks for:
-        # not more, as where its kernels all seem to have ended before they were launched.
+        # The first keeps the device busy for half of its time only, and so gets less than it asks for. It does not
+        # get more, as it would if its kernels all seemed to have ended before they were launched.
         got = self.figures(self.path("share.yaml", SHARE.replace("75%", "50%").replace("25%", "50%")
                                      .replace("kernels: 100us", "kernels: 1us 2us 1us 3us").replace("400ms", "200ms")
                                      .replace("300ms", "100ms")),
@@ -280,12 +282,12 @@ class Bench(unittest.TestCase):
         first = self.bench("run", self.path("cap.yaml", CAP), "--method", "gpushare", "--repetitions", "2", "--out", out)
         self.assertEqual(first.returncode, 0, first.stderr)
         self.assertIn("capped.share", first.stdout)
-        self.assertRegex(first.stdout, r"\nn +2\n")  # of how many runs
+        self.assertRegex(first.stdout, r"\nn +2\n")  # the number of runs
         self.assertEqual(self.bench("show", out).stdout, first.stdout)
 
     def test_two_results_are_compared(self):
         before, after = self.path("before.jsonl"), self.path("after.jsonl")
-        for out, cap in ((before, "30%"), (after, "40%")):  # native exceeds both, the higher one by less
+        for out, cap in ((before, "30%"), (after, "40%")):  # native exceeds both caps, and the higher one by less
             scenario = self.path("cap.yaml", CAP.replace("30%", cap))
             self.bench("run", scenario, "--method", "native", "--repetitions", "5", "--out", out)
         new = self.bench("run", scenario, "--method", "native", "--out", after)
@@ -344,10 +346,10 @@ class Bench(unittest.TestCase):
         for word in ("abcdef", "no cap", "shares in windows of 100ms", "</html>"):
             self.assertIn(word, html)
         drawings = re.findall("<svg.*?</svg>", html, re.DOTALL)
-        # Asked against got, two methods' shares, worst_over and worst_under.
+        # Compares what was asked for and got, two methods' shares, and worst_over with worst_under.
         self.assertEqual(len([xml.etree.ElementTree.fromstring(each) for each in drawings]), 5)
         self.assertEqual(pathlib.Path(csv).read_text().count("\n"), 1 + 2 * 3 + 1)
-        # Of two files, and on standard output.
+        # From two files, on standard output.
         result = self.bench("report", out, out)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("**gpushare (2)**", result.stdout)
@@ -366,7 +368,7 @@ class Bench(unittest.TestCase):
         self.assertRegex(more.stdout, r"gpushare +runs +not there +1 +new")
 
     def test_the_same_twice_differs_by_less_than_its_interval(self):
-        # Other noise and other requests each time.
+        # Noise and requests differ each time.
         files = [self.path(f"{seed}.jsonl") for seed in (1, 1000)]
         noisy = SHARE.replace("name: two", "name: two\n    gpu: noise=0.1")
         requests = LATENCY[:LATENCY.index("  - name: starved")].replace("500ms", "300ms")
@@ -398,11 +400,11 @@ class Bench(unittest.TestCase):
         got = self.figures(self.path("overhead.yaml", OVERHEAD), "--method", "native", "--method", "gpushare", "--method",
                            "gpushare-preload")
         self.assertEqual(got["one", "native", "throughput"], 100)
-        for call in ("launch", "graph_launch", "alloc_free"):  # the driver beside itself
+        for call in ("launch", "graph_launch", "alloc_free"):  # the driver compared with itself
             self.assertTrue(0.5 < got["one", "native", call + ".host_ratio"] < 2, got)
         for method in ("gpushare", "gpushare-preload"):
             self.assertGreater(got["one", method, "throughput"], 90)
-            for call in ("launch", "graph_launch", "alloc_free"):  # how much is the machine's matter
+            for call in ("launch", "graph_launch", "alloc_free"):  # the amount depends on the machine
                 self.assertGreater(got["one", method, call + ".host_ratio"], 0)
                 self.assertGreater(got["one", method, call + ".host_ns"], 0)
 
@@ -432,7 +434,7 @@ class Bench(unittest.TestCase):
         return lambda method, figure: got["one", method, figure]
 
     def test_who_is_in_the_same_process_is_hurt_by_a_fault(self):
-        # As docs/isolation.md says.
+        # As stated in docs/isolation.md.
         for fault in ("kind: illegal-address", "kind: killed"):
             got = self.faults(fault, "native", "gpushare", "gpushare-preload")
             for method in ("native", "gpushare"):
@@ -466,7 +468,7 @@ class Bench(unittest.TestCase):
             self.assertGreaterEqual(got["both", method, "a.p99_ratio"], 1)
             self.assertGreaterEqual(got["both", method, "b.p99_ratio"], 1)
             self.assertGreater(got["both", method, "a.served"], 95)
-        # At most half of the time is theirs, for nine tenths of work.
+        # The requests get at most half of the time, for nine tenths of the work.
         self.assertLess(got["starved", "time-slicing", "a.served"], 70)
         self.assertGreater(got["starved", "time-slicing", "a.p50"], 50e3)
         self.assertGreater(got["starved", "time-slicing", "a.p99_ratio"], 3)
@@ -477,11 +479,11 @@ class Bench(unittest.TestCase):
         native = {name: value for (_, method, name), value in got.items() if method == "native"}
         self.assertGreater(harvest["harvest"], 85)
         self.assertGreater(native["harvest"], 95)
-        # Natively a request waits for a kernel of the job before each of its own.
+        # Natively, a request waits for a kernel of the job before each of its own kernels.
         self.assertLess(harvest["taken"], native["taken"])
         self.assertLess(harvest["online.p99_ratio"], native["online.p99_ratio"])
         self.assertLess(harvest["left_over"], 85)
-        # Of latencies the same, for the same tenants and requests.
+        # The same for latencies, with the same tenants and requests.
         latency = self.figures(self.path("latency.yaml", HARVEST.replace("harvest", "latency")), "--method", "gpushare")
         for name in ("left_over", "harvest", "work"):
             self.assertAlmostEqual(latency["one", "gpushare", name], harvest[name], delta=0.5, msg=name)
@@ -492,13 +494,13 @@ class Bench(unittest.TestCase):
         self.assertLess(got["one", "gpushare", "returns.reclaim_worst"], 5)
         self.assertLess(got["one", "gpushare", "returns.behind"], 2)
         self.assertGreater(got["one", "gpushare", "busy_away"], 95)
-        # Natively each has as much as it launches: the other one's kernels are four times as long.
+        # Natively, each gets what it launches: the other one's kernels are four times as long.
         self.assertEqual(got["one", "native", "returns.reclaimed"], 0)
         self.assertEqual(got["one", "native", "returns.reclaim"], 100)
 
     def test_a_server_that_batches(self):
         got = self.figures(self.path("serving.yaml", SERVING), "--method", "native", "--method", "gpushare")
-        # Natively a kernel of the job comes in between those of a batch, and so the queue grows.
+        # Natively, kernels of the job run between those of a batch, so the queue grows.
         self.assertGreater(got["one", "native", "server.batch"], 7.9)
         self.assertLess(got["one", "native", "server.served"], 60)
         self.assertEqual(got["one", "native", "server.goodput"], 0)
@@ -519,7 +521,7 @@ class Bench(unittest.TestCase):
         return str(pathlib.Path(COMMAND).parent.parent / "lib/gpushare/sim/libcuda.so.1")
 
     def test_on_a_driver_that_is_found_kernels_are_the_witness(self):
-        # On the virtual clock they say what the simulated GPU's own account says.
+        # On the virtual clock the results match the simulated GPU's own account.
         scenarios = [self.path("share.yaml", SHARE), self.path("cap.yaml", CAP), self.path("harvest.yaml", HARVEST),
                      self.path("reclaim.yaml", RECLAIM)]
         methods = [word for name in ("native", "gpushare", "gpushare-spatial") for word in ("--method", name)]
@@ -531,7 +533,7 @@ class Bench(unittest.TestCase):
                 self.assertAlmostEqual(said[figure], truth[figure], delta=1.5, msg=figure)
 
     def test_what_breaks_on_a_driver_that_is_found(self):
-        # A kernel that writes where nothing is, one that spins on: nobody tells the GPU of them.
+        # One kernel writes to an invalid address and one spins for ever; the GPU is not told in advance.
         kinds = {"illegal": "kind: illegal-address", "killed": "kind: killed", "half": "kind: endless-kernel, sms: 66",
                  "whole": "kind: endless-kernel, sms: 132", "memory": "kind: all-memory"}
         scenarios = [self.path(f"{name}.yaml", FAULTS.replace("name: one", f"name: {name}").replace("FAULT", kind))
@@ -547,7 +549,7 @@ class Bench(unittest.TestCase):
         self.assertEqual([said[name, "gpushare", "failed"] for name in ("illegal", "killed", "apart", "half")], [1, 1, 0, 0])
 
     def test_memory_of_processes_on_a_driver_that_is_found(self):
-        # The device tells what all of them have together: a call of one is never another's.
+        # The device reports what all processes have together, so no process waits inside another's call.
         got = self.figures(self.path("memory.yaml", MEMORY), "--gpu", "0", *(
             word for name in ("time-slicing", "gpushare-preload") for word in ("--method", name)), GPUSHARE_DRIVER=self.driver(),
             GPUSHARE_SIM=f"clock=wall,memory=8GiB,shared=bench-memory-{os.getpid()}")
@@ -559,7 +561,7 @@ class Bench(unittest.TestCase):
         self.assertGreater(got["both", "time-slicing", "hurt"], 0)
 
     def test_processes_on_a_driver_that_is_found(self):
-        # On the machine's clock: what comes of it there is nobody's to assert.
+        # On the machine's clock no result can be asserted.
         out = self.path("out.jsonl")
         scenarios = self.path("share.yaml", SHARE), self.path("faults.yaml", FAULTS.replace("FAULT", "kind: killed"))
         result = self.bench("run", *scenarios, "--gpu", "0", "--repetitions", "1", "--out", out, *(
@@ -583,8 +585,8 @@ class Bench(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["faults.yaml", "out.jsonl", "share.yaml"])
 
     def test_who_takes_turns_has_what_its_turns_were(self):
-        # Kernels that stand still for the others' turns, of different lengths: half each, and nobody's where turns change.
-        # The machine's clock may be late by some turns.
+        # Kernels of different lengths that stand still during the others' turns: half each, and nothing during the
+        # changes. On the machine's clock the changes may be late by some turns.
         scenario = self.path("turns.yaml", TURNS)
         out = self.path("turns.jsonl")
         result = self.bench("run", scenario, "--gpu", "0", "--repetitions", "1", "--out", out, "--method", "time-slicing",
@@ -638,7 +640,7 @@ class Bench(unittest.TestCase):
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                    env={**os.environ, "TMPDIR": self.folder.name})
         self.addCleanup(running.stderr.close)
-        self.assertTrue(until(lambda: len(programs(self.folder.name + "/gpushare-bench-")) == 3))  # with the broker
+        self.assertTrue(until(lambda: len(programs(self.folder.name + "/gpushare-bench-")) == 3))  # including the broker
         # The simulated GPU that they share.
         self.shared = [pathlib.Path(place, f"gpushare-sim-{os.geteuid()}", each.name) for place in ("/dev/shm", "/tmp")
                        for each in pathlib.Path(self.folder.name).glob("gpushare-bench-*")]
@@ -661,7 +663,7 @@ class Bench(unittest.TestCase):
         running.kill()
         running.wait()
         self.assertTrue(until(lambda: programs(self.folder.name + "/gpushare-bench-") == []))
-        for path in self.shared:  # nobody could
+        for path in self.shared:  # so nobody could open it
             path.unlink(missing_ok=True)
 
     def test_what_others_wrote_is_shown_without_garbling_the_terminal(self):
@@ -683,7 +685,7 @@ class Bench(unittest.TestCase):
         self.assertIn("30", result.stdout)
 
     def test_one_that_hangs_does_not_keep_the_others(self):
-        # Of such short kernels no machine simulates so many in a second.
+        # No machine simulates so many of such short kernels in a second.
         scenario = self.path("cap.yaml", CAP.replace("500ms", "600s").replace("40us 120us 80us", "1us"))
         result = self.bench("run", scenario, "--method", "native", "--repetitions", "1", "--limit", "1")
         self.assertEqual(result.returncode, 1)
@@ -743,7 +745,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertIn("online.p99_ratio", result.stdout)
         self.assertEqual(pathlib.Path(diary).read_text().split(), ["began", "ended"] * 2)
-        # One that ends is a row, and the others go on.
+        # A server that ends is a row, and the others go on.
         for command in "echo no room >&2; exit 3", "touch %FOLDER%/socket %READY%; sleep 0.05":
             result = self.bench("run", self.path("harvest.yaml", HARVEST.replace("500ms", "20s")), "--method", method,
                                 "--method", "gpushare", "--server", f"other={command}", "--repetitions", "1")
@@ -781,7 +783,8 @@ class Bench(unittest.TestCase):
         self.fail("what the server started outlived the harness")
 
     def test_what_a_library_costs_that_answers_for_dlsym_too(self):
-        # Whatever is asked for launches, from whichever object, it gives its own: the driver beside it must be the driver.
+        # It returns its own function for every launch that is looked up, through any object: the driver in the
+        # comparison must be the real one.
         slow = self.library("""
             #define _GNU_SOURCE
             #include <dlfcn.h>
@@ -810,7 +813,7 @@ class Bench(unittest.TestCase):
         self.assertLess(got["one", "slow", "alloc_free.host_ratio"], 3)
 
     def test_a_library_that_is_not_there(self):
-        # The loader goes on without it: what native does must not stand there as what that library does.
+        # The loader continues without the library, so the results of native must not be attributed to it.
         for library, why in (("/nowhere/libother.so", "/nowhere/libother.so: No such file or directory"),
                              (self.path("text.so", "no library"), "cannot be preloaded")):
             result = self.bench("run", self.path("cap.yaml", CAP), "--method", f"other={library},LIMIT=%CAP%", "--method",
@@ -822,7 +825,7 @@ class Bench(unittest.TestCase):
     def test_a_full_disk(self):
         scenario = self.path("cap.yaml", CAP)
         result = self.bench("run", scenario, "--method", "native", "--repetitions", "1", "--out", "/dev/full")
-        self.assertEqual((result.returncode, result.stdout), (5, ""), result.stderr)  # nothing was run for nothing
+        self.assertEqual((result.returncode, result.stdout), (5, ""), result.stderr)  # nothing was run in vain
         self.assertIn("cannot write /dev/full: No space left on device; it ended there, and 0 runs are in the results",
                       result.stderr)
 
@@ -834,14 +837,14 @@ class Bench(unittest.TestCase):
         room = sum(map(len, whole[:8])) + len(whole[8]) // 2
 
         def with_little_room():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # an error of the write, as where a disk is full
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # makes the write fail, as on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
         result = subprocess.run([COMMAND, "bench", *arguments, "--repetitions", "10", "--force"], capture_output=True,
                                 text=True, timeout=200, preexec_fn=with_little_room,
                                 env={**os.environ, "TMPDIR": self.folder.name})
         self.assertEqual(result.returncode, 5, result.stderr)
         self.assertIn(f"cannot write {out}: File too large; it ended there, and 7 runs are in the results", result.stderr)
-        self.assertRegex(result.stdout, r"\nn +8\n")  # what was measured is shown all the same
+        self.assertRegex(result.stdout, r"\nn +8\n")  # the results are shown all the same
         text = pathlib.Path(out).read_text()
         self.assertEqual((text.count("\n"), text[-1]), (8, "\n"))
         self.assertRegex(self.bench("show", out).stdout, r"\nn +7\n")
@@ -855,12 +858,12 @@ class Bench(unittest.TestCase):
             result = self.bench(*arguments)
             self.assertEqual(result.returncode, 2, arguments)
             self.assertIn("other.jsonl:1: results of version 2 given, 1 is what this gpushare reads", result.stderr)
-        # One that was being written when the disk was full.
+        # The one that was being written when the disk was full.
         cut = self.path("cut.jsonl", text + text.splitlines()[-1][:40])
         self.assertEqual(self.bench("show", cut).stdout, self.bench("show", out).stdout)
         self.assertEqual(self.bench("show", cut).stderr, f"gpushare bench: {cut}: its last line is cut and left out\n")
         self.assertEqual(self.bench("show", out).stderr, "")
-        # A report is not written over what it is made of, whatever that is called there.
+        # A report must not overwrite its own input, whatever path names it.
         os.symlink(out, self.path("link"))
         result = self.bench("report", out, "--html", self.path("link"))
         self.assertEqual((result.returncode, pathlib.Path(out).read_text()), (2, text))
@@ -874,15 +877,15 @@ class Bench(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
         for name in names:
             self.assertRegex(result.stdout, f"(?m)^{name}: .*\n  native: ")
-        # One run each: the sentences have no intervals, and it is said what they are good for.
+        # One run each: the sentences have no intervals, and a note says how reliable they are.
         self.assertIn("\nGPU: simulated; each case once, short: for a look. Figures to quote, with intervals: ", result.stdout)
         self.assertRegex(result.stdout, r"\b[1-9]\d* requests? that fitted into one refused")  # a count
         runs = [json.loads(line) for line in pathlib.Path(self.path("all.jsonl")).read_text().splitlines()[1:]]
         self.assertEqual(sorted({run["scenario"] for run in runs}), names)
         self.assertEqual([run for run in runs if "error" in run], [])
-        self.assertEqual({run["method"] for run in runs}, {"native"})  # as `bench run`: no others than are named
+        self.assertEqual({run["method"] for run in runs}, {"native"})  # like `bench run`: only the methods that are named
         self.assertIn("</html>", pathlib.Path(self.path("all.html")).read_text())
-        # What is there is not lost.
+        # Existing results are not lost.
         again = self.bench("all", "--method", "native", "--out", self.path("new.jsonl"), "--html", self.path("all.html"))
         self.assertEqual((again.returncode, "--force" in again.stderr), (5, True), again.stderr)
         self.assertFalse(pathlib.Path(self.path("new.jsonl")).exists())
@@ -917,7 +920,7 @@ class Bench(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout.count(f"{name}: ")), (0, cases), result.stderr)
 
     def test_a_scenario_by_its_name_and_short(self):
-        # Whatever the folder has in which the command is run.
+        # Whatever the working directory contains.
         os.mkdir(self.path("cap"))
         result = subprocess.run([COMMAND, "bench", "run", "cap", "--short", "--method", "native", "--repetitions", "1"],
                                 capture_output=True, text=True, timeout=200, cwd=self.folder.name)

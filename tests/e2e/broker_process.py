@@ -16,7 +16,7 @@ GPU = "GPU-6f1c4f0e-1f7c-4c3a-9d53-0b6d8a2f1e11"
 OTHER_GPU = "GPU-00000000-1f7c-4c3a-9d53-0b6d8a2f1e11"
 GIB = 1 << 30
 HELLO, WELCOME, OPEN_GPU, GPU_OPENED, REFUSAL = 1, 2, 3, 4, 5
-# Places in the usage page (src/ipc/page.h).
+# Offsets in the usage page (src/ipc/page.h).
 TIME_USED, LAUNCHES, WAITS, THROTTLED = 64, 96, 104, 112
 MEMORY_ASKED, MEMORY_WANTED, MEMORY_CHARGED = 128, 136, 160
 

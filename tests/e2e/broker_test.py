@@ -24,7 +24,7 @@ tenants:
   - {name: online, spec: "memory=8GiB,compute=50%,priority=high", labels: {team: search}}
   - {name: batch, spec: "memory=4GiB,policy=best-effort"}
 """
-# A sanitizer needs more of the address space than these tests leave.
+# A sanitizer needs more address space than these tests allow.
 with open(COMMAND, "rb") as file:
     SANITIZED = re.search(rb"lib[at]san\.so|__[at]san_init", file.read()) is not None
 STATUS_REFUSED, STATUS_USAGE, STATUS_NO_GPU, STATUS_NO_BROKER, STATUS_TIMEOUT = 1, 2, 3, 6, 7
@@ -161,7 +161,7 @@ class Daemon(unittest.TestCase):
         with broker() as running, Process(running.path, "online").open():
             self.assertEqual(running.command("reload").stderr, "")
             running.configure(TWO + "socket: /elsewhere/broker.sock\nmetrics: 9410\n")
-            for _ in range(2):  # it is so until then
+            for _ in range(2):  # the state lasts until then
                 done = running.command("reload")
                 self.assertEqual(done.returncode, 0, done)
                 self.assertRegex(done.stderr, r"started again: socket, metrics\n$")
@@ -261,7 +261,7 @@ class Top(unittest.TestCase):
             try:
                 json.loads(top.stdout.readline())
                 before = running.share("online")
-                # Not while a snapshot is taken: all of it lies within one interval or the next.
+                # Not while a snapshot is taken: each snapshot lies completely within one interval.
                 process.says(time_used=5_100_000_000, launches=300, waits=20, throttled=1_200_000_000)
                 got = launches = waits = throttled = 0.0
                 for _ in range(4):
@@ -354,7 +354,7 @@ class Changes(unittest.TestCase):
     def test_evict_ends_sessions(self):
         with broker() as running, Process(running.path, "online").open() as process:
             self.assertEqual(running.command("evict", "online").returncode, 0)
-            self.assertIn(b"evicted", process.socket.recv(4096))  # so that it does not come again
+            self.assertIn(b"evicted", process.socket.recv(4096))  # so that the process does not register again
             self.assertEqual(process.socket.recv(16), b"")
             self.assertEqual(running.command("evict", "online").returncode, STATUS_REFUSED)
 
@@ -364,7 +364,7 @@ class Changes(unittest.TestCase):
             self.assertEqual(late.returncode, STATUS_TIMEOUT)
             self.assertRegex(late.stderr, r"still there after 0.3 s:\n  online: %d \(serve\), 0 B on %s\n"
                              % (os.getpid(), GPU))
-            # It is in force: nobody comes.
+            # The drain is in force: no process may register.
             with self.assertRaises(Refused):
                 Process(running.path, "online")
             self.assertEqual(running.command("drain", "online", "--undo").returncode, 0)
@@ -379,7 +379,7 @@ class Changes(unittest.TestCase):
             self.assertIn("`gpushare drain --gpu %s --undo`" % GPU, late.stderr)
             self.assertTrue(running.share("online")["draining"])
             self.assertIn(", draining", running.command("list").stdout)
-            there.open(OTHER_GPU)  # who registers may have another
+            there.open(OTHER_GPU)  # a registered process may open another GPU
             with self.assertRaisesRegex(Refused, "is being drained"):
                 Process(running.path, "batch").open()
             both = running.command("drain", "online", "--gpu", GPU)
@@ -434,7 +434,7 @@ class Changes(unittest.TestCase):
             return result.stdout
 
         with broker() as running:
-            self.assertEqual(drain(), "")  # nobody is there
+            self.assertEqual(drain(), "")  # no process is connected
             drain("--undo")
             with Process(running.path, "online", "serve").open():
                 self.assertEqual(drain(), "draining; still there:\n  online: %d (serve), 0 B on %s\n" % (os.getpid(), GPU))

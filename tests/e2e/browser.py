@@ -27,14 +27,14 @@ def find():
 class Browser:
     def __init__(self, path):
         self.profile = tempfile.TemporaryDirectory(prefix="gpushare-browser-", ignore_cleanup_errors=True)
-        # The browser reads commands on its descriptor 3 and answers on 4.
+        # The browser reads commands on descriptor 3 and answers on descriptor 4.
         commands, self.to = os.pipe()
         self.answers, answers = os.pipe()
         arguments = [path, "--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--no-first-run",
                      "--disable-extensions", "--disable-background-networking", "--disable-dev-shm-usage",
                      "--hide-scrollbars", "--user-data-dir=" + self.profile.name]
         if os.geteuid() == 0:
-            arguments.append("--no-sandbox")  # which Chromium has not for root; it opens only the test's own files
+            arguments.append("--no-sandbox")  # Chromium has no sandbox for root; it opens only the test's own files
         shell = 'exec "$@" 3<&%d 4>&%d' % (commands, answers)
         self.process = subprocess.Popen(["bash", "-c", shell, "bash", *arguments], pass_fds=(commands, answers),
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -137,7 +137,7 @@ class Page:
     def screenshot(self, path, most_height=12000):
         """All of the page, or its upper part, as PNG."""
         size = self.command("Page.getLayoutMetrics")["cssContentSize"]
-        # Parts that are not in sight are laid out only when they come near it.
+        # Parts out of sight are laid out only when they come near the visible area.
         self.command("Emulation.setDeviceMetricsOverride", width=self.width, height=min(int(size["height"]), most_height),
                      deviceScaleFactor=1, mobile=self.width < 600)
         size = self.command("Page.getLayoutMetrics")["cssContentSize"]

@@ -14,19 +14,20 @@ import unittest
 
 COMMAND = os.environ["GPUSHARE_COMMAND"]
 
-# Nothing as it is by default, and no two figures alike.
+# No setting has its default, and no two figures are equal.
 ODD = {
     "name": "Odd Card 7", "sms": "37", "memory": "9GiB", "compute_capability": "8.6", "max_threads_per_sm": "1536",
     "shared_per_sm": "100KiB", "pool_granule": "8MiB", "h2d": "11.5GB/s", "d2h": "9.25GB/s", "d2d": "417GB/s",
     "launch_host": "7300ns", "call_host": "850ns", "query_host": "420ns", "record_host": "2100ns", "record_device": "3700ns",
     "launch_latency": "5600ns", "sync_return": "9100ns", "first_launch_host": "83us", "first_launch_device": "41us",
     "queue_depth": "300", "slice": "3700us", "slice_switch": "260us", "teardown": "37ms", "overlap": "serial"}
-# By what part of it a figure may be wrong; what is not here is exact. A copy ends at a whole nanosecond, the host looks
-# from time to time for the end of a kernel and for free memory, and a pause begins in the middle of a kernel.
+# The tolerance of each figure as a fraction; figures that are not listed are exact. A copy ends at a whole
+# nanosecond, the host polls for the end of a kernel and for free memory, and a pause begins in the middle of a
+# kernel.
 WITHIN = {"h2d": 1e-4, "d2h": 1e-4, "d2d": 1e-4, "launch_latency": 5e-3, "sync_return": 5e-3, "slice": 1e-3,
           "slice_switch": 5e-3, "teardown": 5e-3}
-# On the machine's clock the host's part is the machine's; the device keeps its times. Another process's turns and end are
-# noticed late there.
+# On the machine's clock the host's times are the machine's, and the device keeps its own. Another process's turns and
+# end are noticed late there.
 OF_THE_HOST = {"launch_host", "call_host", "query_host", "record_host", "launch_latency", "sync_return",
                "first_launch_host", "slice", "slice_switch", "teardown"}
 UNITS = {"": 1, "ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB/s": 1}
@@ -106,7 +107,7 @@ class CalibrateTest(Bed):
         self.assertAlmostEqual(median(profile, "kernel_gap"), 0, delta=0.01)
         self.assertEqual(median(profile, "kernels_at_once"), 1)  # overlap=serial
 
-        # A simulated GPU that is told to be like it is found to be so: nothing is lost on the way.
+        # Calibrating a simulated GPU with this profile gives the same profile: nothing is lost on the way.
         self.calibrate("--out", "again.yaml", profile="odd.yaml")
         again = sections((self.folder / "again.yaml").read_text())
         self.assertEqual(set(again["settings"]), set(profile["settings"]))
@@ -137,7 +138,7 @@ class CalibrateTest(Bed):
         profile = sections((self.folder / "gpu-profile.yaml").read_text())
         self.assertNotIn("record_device", profile["settings"])
         self.assertIn("too few commands", profile["not_measured"]["record_device"])
-        # What is left is a profile.
+        # The remaining settings are a valid profile.
         self.calibrate("--out", "-", profile="gpu-profile.yaml")
 
     def test_a_part_that_hangs_costs_that_part(self):

@@ -11,7 +11,7 @@ import unittest
 
 COMMAND = os.environ["GPUSHARE_COMMAND"]
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?"
-# Fields by the first version that has them.
+# Fields by the first version of the specification that has them.
 SPEC = {"cdiVersion": "0.3.0", "kind": "0.3.0", "devices": "0.3.0", "containerEdits": "0.3.0", "annotations": "0.6.0"}
 EDITS = {"env": "0.3.0", "deviceNodes": "0.3.0", "mounts": "0.3.0", "hooks": "0.3.0", "intelRdt": "0.7.0",
          "additionalGids": "0.7.0", "netDevices": "1.1.0"}
@@ -83,7 +83,7 @@ class Cdi(unittest.TestCase):
         self.assertIn("GPUSHARE_BROKER=/run/g/b.sock", edits["env"])
         mounts = {mount["containerPath"]: mount["hostPath"] for mount in edits["mounts"]}
         self.assertEqual(mounts["/run/g"], "/run/g")
-        # What LD_PRELOAD names comes by a mount, and what that needs lies beside it as it does on the host.
+        # A mount provides the file that LD_PRELOAD names, and the files that it needs are beside it, as on the host.
         preload = next(each for each in edits["env"] if each.startswith("LD_PRELOAD=")).split("=")[1]
         folder, file = os.path.split(preload)
         self.assertTrue(os.path.isfile(os.path.join(mounts[folder], file)))

@@ -39,7 +39,7 @@ class DemoInterrupted(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
         try:
-            self.assertIn("%", process.stderr.readline())  # it is at work
+            self.assertIn("%", process.stderr.readline())  # the run has started
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
         finally:
@@ -71,7 +71,7 @@ class DemoRun(unittest.TestCase):
         for word in ["tenant", "asked", "online", "train-a", "train-b", "batch", "denied", "throttled",
                      "p99", "Device busy"]:
             self.assertIn(word, self.result.stdout)
-        self.assertEqual(self.result.stderr, "")  # no terminal, no progress
+        self.assertEqual(self.result.stderr, "")  # without a terminal there is no progress
 
     def test_stdout_fits_eighty_columns(self):
         for line in self.result.stdout.splitlines():
@@ -85,7 +85,7 @@ class DemoRun(unittest.TestCase):
                          self.json_path.read_text())
 
     def test_guarantees_hold_while_all_are_there(self):
-        # Short windows (about 1 s) and jobs that wait for the device after each iteration: 2.5 points.
+        # The windows are short (about 1 s) and jobs wait for the device after each iteration: tolerance 2.5 points.
         for phase in (0, 2):
             for name in ("train-a", "train-b"):
                 tenant = self.tenants[name]
@@ -106,7 +106,7 @@ class DemoRun(unittest.TestCase):
             self.assertGreater(total, 0.9)
 
     def test_the_meter_agrees_with_the_device(self):
-        # Four tenants whose kernels overlap: 4 points (the bar is 2.5 for three tenants, 3.5 for sixteen).
+        # Four tenants whose kernels overlap: 4 points (the bound is 2.5 for three tenants, and 3.5 for sixteen).
         for tenant in self.tenants.values():
             for got, metered in zip(tenant["got"], tenant["metered"]):
                 self.assertAlmostEqual(got, metered, delta=0.04, msg=tenant["name"])
@@ -115,7 +115,7 @@ class DemoRun(unittest.TestCase):
         alone, shared = (self.report["latency"][key] for key in ("alone", "shared"))
         self.assertEqual(alone["requests"], shared["requests"])
         self.assertGreater(alone["requests"], 100)
-        # 1.05 x and one command that was running when the request came; the longest takes 0.5 ms.
+        # 1.05 times, and one command that was running when the request arrived; the longest takes 0.5 ms.
         self.assertLess(shared["p99_s"], 1.05 * alone["p99_s"] + 0.0005)
 
     def test_memory_is_limited_and_denials_are_counted(self):
@@ -123,7 +123,7 @@ class DemoRun(unittest.TestCase):
             memory = tenant["memory"]
             self.assertLessEqual(memory["peak_bytes"], memory["limit_bytes"])
             self.assertGreater(memory["peak_bytes"], 0.59 * memory["limit_bytes"])
-        # Once a second while it is there: at 1 s, and within its first pass after 1.8 s.
+        # Once a second while it is present: at 1 s, and within its first pass after 1.8 s.
         self.assertEqual(self.tenants["train-a"]["memory"]["denied"], 2)
         self.assertEqual(self.tenants["batch"]["memory"]["denied"], 1)
         self.assertEqual(self.tenants["online"]["memory"]["denied"], 0)
@@ -204,7 +204,7 @@ class DemoOptions(unittest.TestCase):
         result = demo("--policy", "fixed-share", "--json", "-")
         self.assertEqual(result.returncode, 0, result.stderr)
         tenants = {tenant["name"]: tenant for tenant in json.loads(result.stdout)["tenants"]}
-        for phase in range(3):  # also while the other is away
+        for phase in range(3):  # also while the other one is away
             self.assertLess(tenants["train-b"]["got"][phase], 0.325)
         self.assertGreater(tenants["batch"]["got"][1], 0.35)
 
@@ -241,7 +241,7 @@ class DemoOptions(unittest.TestCase):
         self.expect(run("frobnicate"), 2, "frobnicate")
 
     def test_no_gpu_says_how_to_get_one(self):
-        # A driver that was named is not passed over in silence.
+        # A driver that was named is not ignored silently.
         missing = {"GPUSHARE_DRIVER": "/nonexistent/libcuda.so.1"}
         for command in (["demo", "--gpu", "real"], ["demo", "--gpu", "auto"], ["demo"], ["probe"]):
             self.expect(run(*command, environment=missing), 3, "/nonexistent/libcuda.so.1", "--gpu sim")
@@ -250,7 +250,7 @@ class DemoOptions(unittest.TestCase):
             fifo = os.path.join(folder, "libcuda.so.1")
             os.mkfifo(fifo)
             self.expect(run("probe", environment={"GPUSHARE_DRIVER": fifo}), 3, fifo + ": it is not a file", "--gpu sim")
-        # Who is on the simulated GPU already is not told to go there.
+        # A user of the simulated GPU is not advised to use it.
         lost = {"GPUSHARE_DRIVER": "sim", "GPUSHARE_SIM_DRIVER": "/nonexistent/sim.so"}
         result = run("probe", environment=lost)
         self.expect(result, 3, "/nonexistent/sim.so")
@@ -267,7 +267,7 @@ class DemoOptions(unittest.TestCase):
         result = run("probe", environment=unset)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("of the simulated GPU, because there is no NVIDIA driver", result.stderr)
-        # The GPU that was asked for, not another one.
+        # The requested GPU is used, and not another one.
         two = {**unset, "GPUSHARE_SIM": "devices=2"}
         self.assertIn("02:00.0", run("probe", "--device", "1", environment=two).stdout)
         self.expect(run("probe", "--device", "99", environment=unset), 3, "'99'", "simulated GPU was taken because there is no NVIDIA driver")
@@ -284,7 +284,7 @@ class DemoOptions(unittest.TestCase):
         plain = run("demo", "--gpu", "sim", "--seconds", "1")
         result = run("demo", "--gpu", "sim", "--seconds", "1", "--json", str(report), "--trace-out", str(trace))
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(result.stdout, plain.stdout)  # looking changes nothing
+        self.assertEqual(result.stdout, plain.stdout)  # the plot does not change the results
         data = json.loads(trace.read_text())
         self.assertEqual(data["otherData"]["lost"], 0)
         threads = {event["tid"]: event["args"]["name"] for event in data["traceEvents"]
@@ -301,7 +301,7 @@ class DemoOptions(unittest.TestCase):
         result = run("demo", "--gpu", "sim", "--seconds", "1", "--json", "/nonexistent/out.json")
         self.assertEqual(result.returncode, 5)
         self.assertIn("/nonexistent/out.json", result.stderr)
-        self.assertEqual(result.stdout, "")  # found before the run
+        self.assertEqual(result.stdout, "")  # detected before the run
         self.expect(run("demo", "--gpu", "sim", "--seconds", "1", "--plot", self.folder.name), 5, self.folder.name)
         same = str(pathlib.Path(self.folder.name, "out"))
         self.expect(run("demo", "--gpu", "sim", "--seconds", "1", "--json", same, "--plot", same), 2, same)
@@ -318,7 +318,7 @@ class DemoOptions(unittest.TestCase):
                                         timeout=200, check=False)
                 self.assertEqual(result.returncode, 5, arguments)
                 self.assertIn("cannot write standard output: No space left on device", result.stderr)
-        self.assertIn("</svg>", path.read_text())  # the other output is there all the same
+        self.assertIn("</svg>", path.read_text())  # the other output is written all the same
         result = demo("--json", "/dev/full")
         self.assertEqual(result.returncode, 5)
         self.assertIn("/dev/full: No space left", result.stderr)
@@ -340,7 +340,7 @@ class DemoOptions(unittest.TestCase):
         def leave_little():
             resource.setrlimit(resource.RLIMIT_AS, (240 << 20, 240 << 20))
 
-        # 9 million requests take up to 192 MiB while they are made up.
+        # 9 million requests take up to 192 MiB while they are generated.
         result = subprocess.run([COMMAND, "demo", "--gpu", "sim", "--seconds", "3600", "--load", "0.05", "--trace",
                                  trace], preexec_fn=leave_little, capture_output=True, text=True, timeout=200,
                                 check=False)
@@ -395,7 +395,7 @@ class SmallCommands(unittest.TestCase):
         reads, writes = os.pipe()
         os.close(reads)
         done = subprocess.run([COMMAND, "completion", "bash"], stdout=writes, stderr=subprocess.PIPE, timeout=60,
-                              restore_signals=False, check=False)  # as of a parent that has SIGPIPE ignored, as Python has
+                              restore_signals=False, check=False)  # like a child of a parent that ignores SIGPIPE, as Python does
         os.close(writes)
         self.assertEqual((done.returncode, done.stderr), (5, b""))
 

@@ -15,7 +15,7 @@ import unittest
 COMMAND = os.environ["GPUSHARE_COMMAND"]
 SUITE = pathlib.Path(__file__).parents[2] / "scripts" / "gpu-suite"
 
-# In place of tests/gpu's program: answers as GoogleTest does, and keeps a diary.
+# Replaces the program of tests/gpu: answers like GoogleTest, and keeps a diary.
 TESTS = """#!{python}
 import json, os, pathlib, subprocess, sys, time
 here = pathlib.Path({folder!r})
@@ -110,7 +110,7 @@ class GpuSuite(unittest.TestCase):
         self.assertEqual((told["steps"]["Fake.C"]["status"], told["steps"]["Fake.C"]["reason"]), ("failed", "too little"))
         self.suite("--only", "^Fake", status=1)
         self.assertEqual(self.diary(), ["Fake.A", "Fake.B", "Fake.C", "Fake.D"])
-        # Of what is repeated the others stay.
+        # Of repeated parts, the results of the others stay.
         (self.folder / "fails").unlink()
         self.suite("--only", "Fake.C", "--again")
         self.assertEqual(self.diary()[4:], ["Fake.C"])
@@ -148,7 +148,7 @@ class GpuSuite(unittest.TestCase):
         (self.folder / "hangs").unlink()
         self.suite("--only", "^Fake", "--limit", "100")
         self.assertEqual(self.diary(), ["Fake.A", "Fake.B", "Fake.B", "Fake.C", "Fake.D"])
-        # So does one that is reached by the build: that has not failed.
+        # Likewise for an end that the build reaches: the part has not failed.
         (self.folder / "slow").touch()
         self.assertIn("the limit was reached during the build", self.suite("--again", "--limit", "1", status=3))
         self.assertEqual(self.results()["steps"]["build"]["status"], "passed")
@@ -159,7 +159,7 @@ class GpuSuite(unittest.TestCase):
         self.assertEqual(list(self.results()["steps"]), ["build", "Fake.B"])
         kept = json.loads((self.folder / "out" / "suite-abc123.json").read_text())
         self.assertEqual(list(kept["steps"]), ["build", "Fake.A"])
-        (self.folder / "out" / "suite.json").write_text("{")  # of another program
+        (self.folder / "out" / "suite.json").write_text("{")  # written by another program
         self.suite("--only", "Fake.C")
         self.assertEqual((self.folder / "out" / "suite-unreadable.json").read_text(), "{")
 

@@ -96,7 +96,7 @@ def everything(noise):
     return lines
 
 
-# What a person would see as a fault: text beyond the edge of its plot, or over other text; text that is too faint.
+# Faults that a person would see: text beyond the edge of its plot or over other text, and text that is too faint.
 FAULTS = r"""(() => {
   const faults = [];
   for (const svg of document.querySelectorAll('svg')) {
@@ -130,7 +130,7 @@ FAULTS = r"""(() => {
   }
   return faults;
 })()"""
-# What is far from what is in sight is not laid out before somebody scrolls there.
+# The browser does not lay out parts that are far out of sight before somebody scrolls there.
 LAY_OUT = "document.querySelectorAll('.case').forEach(each => each.style.contentVisibility = 'visible')"
 SHOWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now()))))"
 
@@ -186,7 +186,7 @@ class Report(unittest.TestCase):
         began = time.monotonic()
         shown = self.browser.open(page.as_uri(), 1280, 800)
         at = shown.evaluate(SHOWN)
-        # For people to read: a machine that is busy is no fault of the page's.
+        # For information only: a busy machine is not a fault of the page.
         print("%d points, %.1f MB: loaded after %.0f ms, shown after %.0f ms, %.0f ms with all that the test does for it"
               % (points, page.stat().st_size / 1e6,
                  shown.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"), at,
