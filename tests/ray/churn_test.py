@@ -56,13 +56,13 @@ class Churn(unittest.TestCase):
             for victim in victims:
                 os.kill(ray.get(actors[victim].pid.remote()), signal.SIGKILL)
             self.sums_hold("a")
-            # One that has restarted is the same tenant, and its quota is all there again.
+            # A restarted actor is the same tenant, and all its quota is available again.
             for victim in victims:
                 self.assertEqual(ray.get(actors[victim].share.remote()).tenant, tenants[victim])
                 until(lambda actor=actors[victim]: ray.get(actor.alloc.remote(4 * GIB)) == 0,
                       what=f"round {number}: the quota of a killed worker is not there again")
             self.sums_hold("a")
-            # For the next round it is taken, as it is of those that were not killed.
+            # Taken again for the next round, as the quota of the others still is.
         self.assertEqual(cluster["a"].guaranteed(), [1])
         for actor in actors:
             ray.kill(actor)
@@ -100,7 +100,7 @@ class Churn(unittest.TestCase):
                 return importlib.import_module, ("early",)
 
         class Early(Gpu):
-            early = Imports()  # in the worker, where the class is read, the module
+            early = Imports()  # created in the worker, which imports the module when it reads the class
 
             def then(self):
                 return self.early.TOTAL

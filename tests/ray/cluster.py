@@ -59,7 +59,7 @@ class Cluster:
     def __init__(self, *nodes):
         self.folder = tempfile.TemporaryDirectory(prefix="gpsray-")
         self.nodes, self.raylets = {}, {}
-        # Before Ray is imported, and for every process of it. No worker is started before there is something to do.
+        # Set before Ray is imported, and for all its processes. No worker is started before it is needed.
         os.environ.update(RAY_TMPDIR=self.folder.name, RAY_USAGE_STATS_ENABLED="0", RAY_prestart_worker_first_driver="0")
         import ray
         from ray.cluster_utils import Cluster as Nodes

@@ -18,11 +18,11 @@ class Example(unittest.TestCase):
         done = subprocess.run([sys.executable, EXAMPLE, "--gpu", "sim", "--seconds", "1"], capture_output=True, text=True,
                               timeout=100)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        # 16 GiB less the reserve of 256 MiB.
+        # 16 GiB minus the reserve of 256 MiB.
         self.assertIn("large  num_gpus=0.75  sees 11.81 GiB\nsmall  num_gpus=0.25  sees 3.94 GiB\n"
                       "small  11.81 GiB: CUDA_ERROR_OUT_OF_MEMORY\n", done.stdout)
         parts = [int(part) for part in re.findall(r"layers of 1 ms in 1 s, (\d+)% of all", done.stdout)]
-        # How they are is ray_test.py's to look at: on the machine's clock it depends on what else runs.
+        # ray_test.py checks the shares: on the machine's clock they depend on the load.
         self.assertEqual(len(parts), 2)
         self.assertAlmostEqual(sum(parts), 100, delta=1)
         self.assertTrue(done.stdout.endswith("third  waits in Ray; sees 3.94 GiB when small is gone\n"), done.stdout)

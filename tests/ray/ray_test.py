@@ -55,9 +55,9 @@ class Cases(unittest.TestCase):
 class Shares(Cases):
     def test_memory_is_the_fraction(self):
         quarter = self.start(actor(0.25))
-        # What Ray counts at the end is what the worker has.
+        # The fraction that Ray accounts for at the end is the one that the worker has.
         half = self.start(actor(0.25, on="b").options(num_gpus=0.5))
-        # Bytes, beside a fraction and alone: then they are the part of the cluster's smallest GPU.
+        # Bytes, with a fraction and alone: alone they become a fraction of the cluster's smallest GPU.
         one, two = self.start(actor(0.25, gpu_memory="1GiB")), self.start(actor(gpu_memory="2GiB"))
         seen = ray.get([each.sees.remote() for each in (quarter, half, one, two)])
         self.assertEqual(seen, [(size * GIB,) * 3 for size in (4, 4, 1, 2)])
@@ -70,7 +70,7 @@ class Shares(Cases):
         self.assertEqual(ray.get(quarter.alloc.remote(GIB)), 0)
         share = cluster["a"].shares()[ray.get(quarter.pid.remote())]
         self.assertEqual((share["memory_limit"], share["guarantee"]), (4 * GIB, 0.25))
-        # By the class and Ray's number of the actor, as `gpushare list` shows it.
+        # Named by the class and by Ray's number of the actor, as in `gpushare list`.
         self.assertEqual(share["tenant"], "Gpu-" + quarter._ray_actor_id.hex())
         self.assertEqual(ray.get(quarter.share.remote()).tenant, share["tenant"])
 
@@ -83,7 +83,7 @@ class Shares(Cases):
             self.assertEqual((numbers, count), ([int(visible)], 1))
             self.assertEqual(shares[pid]["gpu"], cluster["b"].list()["gpus"][int(visible)]["uuid"])
         self.assertEqual(cluster["b"].guaranteed(), [0.75, 0.75])
-        whole = self.start(actor(2, on="b"))  # waits in Ray until both are free
+        whole = self.start(actor(2, on="b"))  # waits in Ray until both GPUs are free
         for one in each:
             ray.kill(one)
         self.assertEqual(ray.get(whole.sees.remote())[0], 8 * GIB)
@@ -93,8 +93,8 @@ class Shares(Cases):
     def test_device_time(self):
         large, small = self.start(actor(0.75)), self.start(actor(0.25))
         ray.get([large.pid.remote(), small.pid.remote()])
-        # On the machine's clock: where the programs get so little of the processors that the GPU idles, each has what it
-        # asks for, and that says nothing of shares.
+        # This runs on the machine's clock. If the programs get so little processor time that the GPU idles, each gets
+        # all that it asks for, which says nothing about shares.
         contended = False
         for _ in range(6):
             begin = time.time() + 0.3
@@ -114,7 +114,7 @@ class Shares(Cases):
             with contextlib.redirect_stdout(printed):
                 exec(block, names := {"__name__": "__main__"})  # noqa: S102: it is ours
             self.actors += names["models"]
-        # Ray placed each on either node.
+        # Ray may place each on either node.
         self.assertRegex(printed.getvalue(), rf"^\[({4 * GIB}|{2 * GIB}), ({4 * GIB}|{2 * GIB})\]\n$")
 
     def test_tasks(self):
@@ -152,7 +152,7 @@ class Ends(Cases):
         self.assertEqual(ray.wait([waits], timeout=0.5)[0], [])
         state = cluster["a"].list()
         self.assertEqual((state["gpus"][0]["memory_promised"], state["gpus"][0]["guaranteed"]), (16 * GIB, 1))
-        # Nor for somebody whom Ray does not know.
+        # Nor may a user whom Ray does not know.
         self.assertEqual(self.foreign("memory=1MiB"), "2")
         self.assertEqual(self.foreign("compute=1%"), "2")
         pids = ray.get([each.pid.remote() for each in four])
@@ -165,7 +165,7 @@ class Ends(Cases):
         with self.foreigner("memory=10GiB,compute=80%"):
             task = gpushare.ray.remote(num_gpus=0.5, num_cpus=0, resources={"a": 1}, wait=0)(in_a_task).remote(1)
             refused = self.start(actor(0.25, wait=0)).pid.remote()
-            late = self.start(actor(0.25, wait=60)).sees.remote()  # what is about to be free is waited for
+            late = self.start(actor(0.25, wait=60)).sees.remote()  # waits for memory that is about to be free
             with self.assertRaisesRegex(gpushare.ResourceExhaustedError, "memory: 8 GiB asked, 6 GiB not promised"):
                 ray.get(task)
             with self.assertRaises(ray.exceptions.RayActorError) as why:
@@ -180,7 +180,7 @@ class Ends(Cases):
         with self.assertRaises(ray.exceptions.RayActorError) as why:
             ray.get(self.start(actor(0.25, broker="/nowhere/broker.sock", wait=0)).pid.remote())
         self.assertIn("no broker at '/nowhere/broker.sock'", str(why.exception))
-        # What options() makes of a node that does not say where its broker is: nothing runs without its limit.
+        # options() for a node that does not say where its broker is: nothing runs without its limit.
         self.assertEqual(self.foreign("memory=1GiB", GPUSHARE_BROKER="/"), "802")
 
     def environment(self, spec, **variables):

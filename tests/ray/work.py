@@ -14,7 +14,7 @@ class Truth(ctypes.Structure):
 
 class Gpu:
     def __init__(self, *_):
-        import program  # of tests/shim
+        import program  # from tests/shim
 
         self.program, self.driver, self.held = program, program.d, []
         program.context()
