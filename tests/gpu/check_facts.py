@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 
-# What the simulator is told here (gpushare/testing/sim.h), apart from its defaults.
+# The simulator's settings here (gpushare/testing/sim.h) that differ from its defaults.
 CONFIGURATION = ("clock=virtual,launch_host=3us,query_host=300ns,record_host=1us,record_device=1us,queue_depth=512,"
                  "h2d=40GB/s,d2h=30GB/s")
-# Fact: least and most that it may be.
+# Each fact with its least and greatest value.
 EXPECTED = {
     "record_timing": (900, 1500),
     "query_ready": (250, 800),
@@ -34,7 +34,7 @@ EXPECTED = {
     "copy_d2h": (28, 31),
     "elapsed_error_8s": (100, 1100),
 }
-# Rest on what kernels write, or on other processes' use of the device: not to be had here.
+# These depend on what kernels write or on other processes' use of the device, and are not available here.
 NOT_SUPPORTED = ["globaltimer_mean_step", "launch_to_start", "marker_lag_two_streams", "context_turn",
                  "kill_freed_64mib"]
 
@@ -86,13 +86,13 @@ def main():
     if not (high is not None and equal is not None and high < 1_100_000 < 2_000_000 < equal):
         wrong.append(f"stream priority: {high} ns at the greatest, {equal} ns at an equal one")
 
-    # The rules find the defaults that they speak of, and hold here, where the defaults come from.
+    # The rules find the defaults that they refer to, and hold here, where the defaults come from.
     if judged.returncode != 0:
         wrong.append(f"rules: {judged.stdout}{judged.stderr}")
     elif sum(rule["state"] == "holds" for rule in json.loads(judged.stdout)) < 12:
         wrong.append(f"fewer than 12 rules could be judged: {judged.stdout}")
 
-    # No driver: a message, and no file.
+    # Without a driver: a message, and no file.
     broken = subprocess.run([options.program], env=dict(os.environ, GPUSHARE_DRIVER="/nowhere/libcuda.so.1"),
                             capture_output=True, text=True, check=False)
     if broken.returncode != 1 or broken.stdout or "/nowhere/libcuda.so.1" not in broken.stderr:

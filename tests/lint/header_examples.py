@@ -93,7 +93,7 @@ def main():
     cxx += "}  // namespace example\n"
     abseil = subprocess.run(["pkg-config", "--cflags", "absl_status", "absl_statusor"], check=True,
                             capture_output=True).stdout.decode().split()
-    # An example need not look at every status, nor use all it makes.
+    # An example may ignore a status and may leave results unused.
     lenient = ["-Wno-unused", "-Wno-unused-result"]
     good = compiles([options.cxx, "-std=c++20"], "cc", cxx, ["-I", include, "-I", options.source, *lenient, *abseil])
     good = compiles([options.cc, "-std=c11"], "c", c, ["-I", include, *lenient]) and good

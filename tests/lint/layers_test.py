@@ -22,7 +22,7 @@ endforeach()
 BASE = 'gpushare_layer(NAME base RANK 0 SOURCES src/base/a.h)\n'
 SCHED = 'gpushare_layer(NAME sched RANK 1 SOURCES src/sched/a.h LAYERS base)\n'
 
-# name, layers, text of src/<layer>/a.h by layer, what the configure step must say (None: it succeeds)
+# name, layers, text of src/<layer>/a.h by layer, and the configure step's message (None: it succeeds)
 CASES = [
     ("a tree that keeps the rules", BASE + SCHED, {"base": "", "sched": '#include "base/a.h"\n'}, None),
     ("a dependency of the same rank",

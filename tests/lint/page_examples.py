@@ -17,7 +17,7 @@ import sys
 
 from header_examples import compiles
 
-NEED_MORE = {"rmm.md"}  # CCCL; tests/unit/device/cuda_mr_test.cc compiles the like
+NEED_MORE = {"rmm.md"}  # CCCL; tests/unit/device/cuda_mr_test.cc compiles similar code
 
 
 def blocks_of(path):

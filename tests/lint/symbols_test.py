@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FILES = ("scripts/check-symbols", "src/driver/symbols.def", "src/driver/symbols.h", "src/driver/errors.cc",
          *glob.glob("src/sim/api/*.cc", root_dir=ROOT))
 
-# What is changed in which file, and what the check has to say.
+# The change, the file in which it is made, and what the check must report.
 MISTAKES = (
     ("src/driver/symbols.def", "X(cuMemAlloc_v2, 3020, memory, 1, 1)\n", "", "cuMemAlloc_v2 is not classified"),
     ("src/driver/symbols.def", "X(cuInit, 2000, loader, 0, 1)\n", "X(cuInit, 2000, loader, 0, 1)\n" * 2,
@@ -58,7 +58,7 @@ def main():
         if clean.returncode != 0:
             print(f"the tree itself fails:\n{clean.stdout}{clean.stderr}")
             return 1
-        # Versions and surplus names are judged by the toolkit that the list is complete for only.
+        # Versions and surplus names are only checked with the toolkit for which the list is complete.
         complete = "CUDA 13000:" in clean.stdout
         for file, old, new, expected in MISTAKES:
             if not complete and ("toolkit says" in expected or "in no header" in expected):

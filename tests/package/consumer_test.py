@@ -86,7 +86,7 @@ def install(tree):
             dynamic = call(["readelf", "-d", path])
             if re.search(r"\((RPATH|RUNPATH)\)[^\[]*\[(?!\$ORIGIN/)", dynamic):
                 raise Failure("%s carries an RPATH that does not move with it:\n%s" % (path, dynamic))
-            # The benchmarks' program that is to be like any other is linked with the driver.
+            # The benchmark program that imitates ordinary programs is linked with the driver.
             forbidden = "libabsl" if path.endswith("/bench/native") else "libabsl|libcuda"
             if re.search(r"NEEDED.*(%s)" % forbidden, dynamic):
                 raise Failure("%s needs a library that it should not:\n%s" % (path, dynamic))
@@ -145,7 +145,7 @@ def rename_abseil(folder, compiler):
     if defines.get("ABSL_OPTION_USE_INLINE_NAMESPACE") != "1":
         raise Failure("the system's Abseil has no inline namespace to tell it from another by")
     name = defines["ABSL_OPTION_INLINE_NAMESPACE_NAME"]
-    other = ("other" + "x" * len(name))[:len(name)]  # as long, so that mangled names stay well-formed
+    other = ("other" + "x" * len(name))[:len(name)]  # as long as the old name, so that mangled names stay well-formed
 
     include = os.path.join(folder, "include", "absl", "base")
     os.makedirs(include)
@@ -165,7 +165,7 @@ def rename_abseil(folder, compiler):
             continue
         archive = call([compiler, "-print-file-name=lib%s.a" % flag[2:]]).strip()
         if not os.path.isabs(archive):
-            continue  # a library of headers only
+            continue  # a header-only library
         symbols = {word for line in call(["nm", archive]).splitlines() for word in line.split()[-1:]
                    if mangled in word}
         table = os.path.join(folder, "symbols")
@@ -202,7 +202,7 @@ def other_abseil(tree):
     includes = [flag for flag in theirs if flag.startswith("-I")]
     call([tree.options.cxx, "-std=c++20", "-Wall", "-Wextra", *includes,
           os.path.join(tree.source, "consumer", "consumer.cc"), "-o", program, *ours, *theirs])
-    # The program really holds another Abseil than the library does.
+    # The program really contains another Abseil than the library.
     inside, library = namespaces(program), namespaces(tree.library())
     print("Abseil's namespace in the program: %s, in the library: %s" %
           (", ".join(sorted(inside)), ", ".join(sorted(library))))
@@ -215,8 +215,8 @@ def poisoned_abseil(tree):
     """Every Abseil function inside the library is defined once more, as abort(), by an object that the
     loader searches first. If one of ours could be replaced from outside, the program would die."""
     program = build_c(tree)
-    # Those it defines. (It also asks, weakly, for an initialiser of a thread-local variable, _ZTH...,
-    # that no Abseil defines because the variable is constant-initialised.)
+    # The symbols that it defines. (It also has a weak reference to an initializer of a thread-local variable,
+    # _ZTH..., which no Abseil defines since the variable is constant-initialized.)
     names = sorted({line.split()[-1] for line in call(["nm", "--defined-only", tree.library()]).splitlines()
                     if re.search(r" [tTW] _Z\w*4absl\w*$", line)})
     if len(names) < 100:
@@ -231,8 +231,8 @@ def poisoned_abseil(tree):
     print("%d Abseil functions of the library cannot be replaced from outside" % len(names))
 
 
-# What a program that is not linked with the library does with it: it has no place for thread-local variables
-# of its own but a small common one (glibc has some 1600 bytes for all libraries together).
+# Loads the library like a program that is not linked with it. Such a library has only a small common space for
+# thread-local variables (glibc has some 1600 bytes for all libraries together).
 LOADED_LATE = """
 import ctypes, sys
 library = ctypes.CDLL(sys.argv[1])

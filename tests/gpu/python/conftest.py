@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # for preloaded.py
 
-# Before PyTorch's first use of cuBLAS: the same sums on every stream.
+# Set before PyTorch's first use of cuBLAS, so that sums are the same on every stream.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 _numbers = itertools.count()
@@ -57,7 +57,7 @@ def gpu(runtime):
 
 @pytest.fixture
 def device(gpu):
-    # A name of its own: what a failed test left behind must not fail the next.
+    # A unique name, so that the leftovers of a failed test do not fail the next one.
     with gpu.virtual_device(f"test-{next(_numbers)}", memory="1GiB") as device:
         yield device
 

@@ -13,7 +13,7 @@ COUNT = 1 << 20
 @pytest.fixture(params=CONSUMERS)
 def consumer(request, framework, monkeypatch):
     if request.param == "jax":
-        # Else JAX takes three quarters of the GPU at its first use.
+        # Otherwise JAX takes three quarters of the GPU at its first use.
         monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     module = framework(request.param, CONSUMERS[request.param])
     if not {"torch": lambda: module.cuda.is_available(), "cupy": lambda: True,
@@ -36,7 +36,7 @@ def test_what_gpushare_wrote_is_read(consumer, device):
     with device.stream() as stream:
         buffer = device.empty(COUNT, "float32")
         stream.copy_to_device(buffer, host, wait=False)
-        array = imported(consumer, buffer)  # on a stream of its own, which waits for ours
+        array = imported(consumer, buffer)  # on a stream of its own, which waits for this one
         np.testing.assert_array_equal(to_host(consumer, array), host)
 
 

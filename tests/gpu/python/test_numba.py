@@ -67,7 +67,7 @@ def test_over_the_quota(cuda, device):
     assert tuple(cuda.current_context().get_memory_info()) == (256 << 20, 1 << 30)
     del held
     gc.collect()
-    cuda.device_array(1 << 30, "uint8")  # what waited to be freed made room
+    cuda.device_array(1 << 30, "uint8")  # the memory that waited to be freed made room
 
 
 def test_interprocess_handles(cuda, run_python):

@@ -103,7 +103,8 @@ def test_known_lengths(any_runtime, record, record_property, monkeypatch):
     off = sorted(row[2] - asked for row, asked in zip(rows, lengths))
     record_property("median_off_ns", off[len(off) // 2])
     record_property("most_off_ns", max(off, key=abs))
-    # A step of the device's clock may be a microsecond; a kernel that lost its turn is an outlier of the machine's.
+    # A tick of the device's clock may be a microsecond. A kernel that lost its turn is an outlier caused by the
+    # machine.
     within = sum(abs(each) <= 2_000 for each in off)
     assert within >= 0.95 * len(off), off
     assert abs(off[len(off) // 2]) <= 1_000, off
@@ -118,12 +119,12 @@ def test_a_network(runtime, framework, record, record_property, tmp_path):
     folder = pathlib.Path(os.environ.get("GPUSHARE_TRACES") or tmp_path)
     folder.mkdir(exist_ok=True)
     steps = {}
-    for by in "events", "auto":  # CUPTI where it is installed
+    for by in "events", "auto":  # CUPTI if it is installed
         _, rows = record(NETWORK, options=("--iteration", "--by", by), out=folder / f"torch-small-{by}.csv")
         steps[by] = sum(row[2] for row in rows) / 1e6
         record_property(f"kernels_{by}", len(rows))
         record_property(f"step_kernels_ms_{by}", steps[by])
-        # Kernels that run one after the other take no longer than all that a step does.
+        # Kernels that run one after the other take no longer than the whole step.
         assert len(rows) > 20, rows
         assert steps[by] <= 1.1 * step_ms, (steps, step_ms)
     record_property("step_bare_ms", step_ms)

@@ -67,7 +67,7 @@ NUMBA = """
 FRAMEWORKS = {
     "torch": ("torch", TORCH, {}),
     "cupy": ("cupy-cuda12x", CUPY, {}),
-    # Else it takes three quarters of what it sees when it begins.
+    # Otherwise it takes three quarters of the memory that it sees when it starts.
     "jax": ("'jax[cuda12]'", JAX, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "JAX_PLATFORMS": "cuda"}),
     "numba": ("'numba-cuda[cu12]'", NUMBA, {}),
 }
@@ -164,5 +164,5 @@ def test_what_the_driver_reports_is_what_is_charged(room, record_property):
     record_property("process_overhead_mib", (reported[0] - before) / 2**20)
     record_property("charged_mib", charged[1] / 2**20)
     record_property("reported_mib", (reported[1] - reported[0]) / 2**20)
-    # Within a page of 2 MiB for each of the allocations, and the MiB to which it is rounded.
+    # Within a page of 2 MiB for each allocation, and the MiB to which the figure is rounded.
     assert abs((reported[1] - reported[0]) - charged[1]) <= 4 * (2 << 20) + (1 << 20)

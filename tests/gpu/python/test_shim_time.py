@@ -12,8 +12,8 @@ import pytest
 
 SECONDS = 6
 
-# Trains a small network, or replays a graph of its step: measures a step alone when it is told so, then steps for the
-# length that it is told, and says when each was over, by the clock that all processes have.
+# Trains a small network, or replays a graph of its step. When told to, it measures a step alone, and then steps for
+# the given time and reports the end of each step, by a clock that all processes share.
 PROGRAM = """
     import json, sys, time, torch
     kind, width = sys.argv[1], int(sys.argv[2])
@@ -114,7 +114,7 @@ def test_two_trainings_share_70_to_30_over_each_second(torch_on_gpu, tmp_path, r
     record_property("share_least", min(shares))
     record_property("share_most", max(shares))
     record_property("busy_least", min(a + b for a, b in zip(*used)))
-    # A step is a unit here, so a second is right to one of each; the two also change each other's cost.
+    # A step is the unit here, so a second is right to one step of each. The two also change each other's cost.
     tolerance = 0.02 + max(costs)
     assert all(abs(share - 0.7) <= tolerance for share in shares), shares
 
@@ -128,7 +128,7 @@ def test_a_cap_of_30_percent_holds_over_each_second(kind, torch_on_gpu, record_p
     record_property("part_least", min(parts))
     record_property("part_most", max(parts))
     assert all(0.25 <= part <= 0.31 + cost for part in parts), parts
-    with Training(kind, 2048, spec="memory=8GiB") as free:  # so that it can fail
+    with Training(kind, 2048, spec="memory=8GiB") as free:  # to show that the test can fail
         ends = free("log", SECONDS)
     assert min(in_seconds(ends, cost, ends[0])) > 0.5
 
@@ -145,10 +145,10 @@ def launch_program(tmp_path_factory, runtime):
 
 def test_what_a_launch_costs_with_the_library_and_without(launch_program, record_property):
     bare, limited = [], []
-    for _ in range(5):  # in turns: clocks go up and down
+    for _ in range(5):  # alternating, since clock rates vary
         bare.append(float(preloaded.run([launch_program])))
         limited.append(float(preloaded.run([launch_program], "memory=1GiB")))
     record_property("bare_ns", sorted(bare)[2])
     record_property("with_library_ns", sorted(limited)[2])
-    # Of ten launches one carries a marker; a run's own spread is beside it.
+    # One of ten launches has a marker; the spread of a run is printed too.
     assert sorted(limited)[2] - sorted(bare)[2] <= 500 + (max(bare) - min(bare))

@@ -44,7 +44,7 @@ def test_over_the_quota_and_back(make_tenant):
         torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
     assert "'memory'" in str(caught.value).split("\n")[-1]
     assert int(keep.sum()) == int(small.sum()) == 0
-    # 768 MiB are cached in one piece, which 900 do not fit in.
+    # 768 MiB are cached in one piece, into which 900 MiB do not fit.
     del keep, small, caught
     gc.collect()
     with gpushare.torch.tenant(device):
@@ -60,7 +60,7 @@ def test_a_process_is_capped_without_a_region(make_tenant):
     device = make_tenant(memory="1GiB")
     gc.collect()
     torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved()  # of other tests, and counted by PyTorch
+    before = torch.cuda.memory_reserved()  # from other tests; PyTorch counts it
     try:
         limit = gpushare.torch.cap_process(device)
         assert 1024 * MIB - 8 <= limit <= 1024 * MIB
@@ -85,7 +85,7 @@ def test_the_backward_pass_is_the_tenants(make_tenant):
     torch.cuda.synchronize()
     parameters = sum(p.numel() * 4 for p in model.parameters())
     assert used(device) >= 2 * parameters
-    assert torch.cuda.memory_reserved() - used(device) == others  # nothing went past the quota
+    assert torch.cuda.memory_reserved() - used(device) == others  # nothing bypassed the quota
     del model, loss
 
 

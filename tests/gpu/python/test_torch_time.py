@@ -92,7 +92,7 @@ def test_replays_of_a_graph_are_charged(make_tenant, record_property):
     for _ in range(5):
         graph.replay()
     torch.cuda.synchronize()
-    time.sleep(0.1)  # the last marker's figures come in
+    time.sleep(0.1)  # until the last marker has been counted
     before = device.stats().measured
     for _ in range(100):
         graph.replay()

@@ -37,7 +37,7 @@ def main():
                             check=True, capture_output=True, text=True).stdout.split()
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "sort")
-        # What the linker and the host compiler are told, nvcc passes on by name only.
+        # nvcc passes options for the linker and the host compiler on only under special names.
         passed = [word for flag in abseil
                   for word in (["-Xlinker", flag[4:]] if flag.startswith("-Wl,") else [flag])]
         subprocess.run([nvcc, "-std=c++20", "-O2", "-arch=native", "--expt-relaxed-constexpr", "-I", options.cccl,
