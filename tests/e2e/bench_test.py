@@ -173,7 +173,7 @@ fi
 
 
 def programs(folder):
-    """Processes that know of the folder."""
+    """The pids of the processes whose command line names the folder."""
     found = []
     for each in pathlib.Path("/proc").iterdir():
         try:
@@ -185,7 +185,7 @@ def programs(folder):
 
 
 def until(condition):
-    """Waits for what other processes do; its answer, false after a minute."""
+    """Waits until other processes have made `condition` true. Returns its value, false after a minute."""
     end = time.monotonic() + 60
     while not (answer := condition()) and time.monotonic() < end:
         time.sleep(0.01)
@@ -208,7 +208,7 @@ class Bench(unittest.TestCase):
                               env={**os.environ, "TMPDIR": self.folder.name, **more})
 
     def figures(self, *arguments, **more):
-        """By case, method and figure, of the first repetition."""
+        """The values of the first repetition by case, method and figure."""
         result = self.bench("run", *arguments, "--repetitions", "1", "--out", "-", **more)
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
         lines = [json.loads(line) for line in result.stdout.splitlines()]
@@ -217,7 +217,7 @@ class Bench(unittest.TestCase):
                 for run in lines[1:] for figure in run.get("figures", [])}
 
     def values(self, out):
-        """Of the file's figures, over its runs."""
+        """The values of the file's figures, over its runs."""
         values = {}
         for run in map(json.loads, pathlib.Path(out).read_text().splitlines()[1:]):
             for figure in run["figures"]:
@@ -517,7 +517,7 @@ class Bench(unittest.TestCase):
         self.assertAlmostEqual(got["one", "gpushare-preload", "capped.share"], 30, delta=2)
 
     def driver(self):
-        """The simulated GPU's, for what is made for drivers that the loader finds."""
+        """The simulated GPU's driver, for programs whose driver the loader finds."""
         return str(pathlib.Path(COMMAND).parent.parent / "lib/gpushare/sim/libcuda.so.1")
 
     def test_on_a_driver_that_is_found_kernels_are_the_witness(self):
@@ -575,7 +575,7 @@ class Bench(unittest.TestCase):
         for run in runs:
             figures = {each["name"]: each["value"] for each in run["figures"]}
             if run["scenario"] == "faults":
-                # Who is killed is in a process of its own, or takes the other with it.
+                # The tenant that fails has its own process here; natively it takes the other one along.
                 self.assertEqual(figures["failed"], 1 if run["method"] == "native" else 0, run)
                 self.assertGreater(figures["other.before"], 0)
                 (self.assertEqual if run["method"] == "native" else self.assertGreater)(figures["other.after"], 0)
@@ -634,7 +634,7 @@ class Bench(unittest.TestCase):
         self.assertTrue(until(lambda: mine() == []))
 
     def start(self, *arguments):
-        """A run that does not end by itself, once its programs have begun."""
+        """Starts a run that does not end by itself, and waits until its programs have begun."""
         scenario = self.path("share.yaml", SHARE.replace("400ms", "600s"))
         running = subprocess.Popen([COMMAND, "bench", "run", scenario, "--method", "gpushare-preload", *arguments],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -692,7 +692,7 @@ class Bench(unittest.TestCase):
         self.assertIn("native failed: it had not ended after 1 s", result.stdout)
 
     def library(self, source):
-        """A library to preload, of that C."""
+        """Compiles the C code to a library to be preloaded."""
         compiler = shutil.which("cc") or shutil.which("gcc")
         if compiler is None:
             self.skipTest("no C compiler")
@@ -731,7 +731,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["libother.so", "share.yaml"])
 
     def test_a_library_has_its_server_and_its_word_for_a_priority(self):
-        """Each run has a server of its own, from before its programs begin until they have ended."""
+        """Each run has its own server, from before its programs begin until they have ended."""
         asks = self.library("#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n"
                             "__attribute__((constructor)) static void go(void) { const char* its = getenv(\"ITS\");"
                             " if (!its) return; if (access(its, F_OK) != 0) abort();"
@@ -755,7 +755,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["diary", "harvest.yaml", "libother.so"])
 
     def test_all_of_a_servers_command_ends_with_a_harness_that_is_killed(self):
-        """A shell is told of the harness's end, what it has started is not."""
+        """A shell learns of the harness's end, but the processes that the harness has started do not."""
         diary = pathlib.Path(self.path("diary"))
         server = f"sh -c 'echo $$ >> {diary}; while :; do sleep 0.05; done'; true"
         harness = subprocess.Popen([COMMAND, "bench", "run", self.path("harvest.yaml", HARVEST.replace("500ms", "20s")),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker, and processes that share GPUs through it, as far as the protocol of src/ipc/message.h goes: no GPU, no
-library. What a process says of its use is written into its page by hand, so that every figure is known."""
+"""A broker, and processes that share GPUs through it by the protocol of src/ipc/message.h, without a GPU or the library. The tests write
+the figures into a process's page themselves, so that every figure is known."""
 
 import json
 import mmap
@@ -54,7 +54,7 @@ class Process:
         return descriptors
 
     def open(self, gpu=GPU, memory=80 * GIB):
-        """A GPU, as one that has this much memory."""
+        """Opens a GPU as one with this much memory."""
         limits, usage, bell = self.ask(OPEN_GPU, text(gpu) + struct.pack("<QI", memory, 132), GPU_OPENED)
         page = mmap.mmap(usage, 4096)
         self.pages[gpu] = (page, bell)
@@ -81,7 +81,7 @@ class Process:
 
 
 class Broker:
-    """`gpushare broker` in a folder of its own. Its log is read as JSON."""
+    """`gpushare broker` in its own folder. Its log is read as JSON."""
 
     def __init__(self, config=None, *options):
         self.folder = tempfile.TemporaryDirectory()

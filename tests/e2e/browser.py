@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distribution's Chromium without a screen, spoken to over a pipe: what a page looks like, and what it does.
+"""The distribution's Chromium without a screen, controlled over a pipe: shows how a page looks and what it does.
 
     with Browser.start() as browser:
         page = browser.open("file:///tmp/report.html", width=360, height=800, dark=True)
@@ -124,7 +124,7 @@ class Page:
         return result["result"].get("value")
 
     def requests(self):
-        """What it has asked for, itself among it."""
+        """The addresses that the page has requested, including its own."""
         return [event["params"]["request"]["url"] for event in self.events("Network.requestWillBeSent")]
 
     def complaints(self):
@@ -135,7 +135,7 @@ class Page:
                 if event.get("method") == method and event.get("sessionId") == self.session]
 
     def screenshot(self, path, most_height=12000):
-        """All of the page, or its upper part, as PNG."""
+        """The whole page, or its upper part, as PNG."""
         size = self.command("Page.getLayoutMetrics")["cssContentSize"]
         # Parts out of sight are laid out only when they come near the visible area.
         self.command("Emulation.setDeviceMetricsOverride", width=self.width, height=min(int(size["height"]), most_height),

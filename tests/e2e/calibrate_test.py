@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`gpushare bench calibrate`: a simulated GPU whose costs are declared is found to have them."""
+"""`gpushare bench calibrate`: on a simulated GPU it finds the declared costs."""
 
 import json
 import os
@@ -34,13 +34,13 @@ UNITS = {"": 1, "ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "B": 1, "KiB": 2**10, "
 
 
 def number(text):
-    """Of a setting, in ns, bytes or GB/s; words as they are."""
+    """The value of a setting in ns, bytes or GB/s; words are unchanged."""
     match = re.fullmatch(r"([0-9.]+) ?([A-Za-z/]*)", text)
     return float(match[1]) * UNITS[match[2]] if match and match[2] in UNITS else text
 
 
 def sections(text):
-    """A profile, as it is written: two levels."""
+    """Reads a profile as it is written: two levels."""
     found, section = {}, None
     for line in text.splitlines():
         if line.startswith("#") or not line.strip():
@@ -182,7 +182,7 @@ class CalibrateTest(Bed):
 
 
 class ProfileTest(Bed):
-    """A profile, where scenarios are run."""
+    """Scenarios that are run with a profile."""
 
     SCENARIO = """
 question: latency
@@ -208,7 +208,7 @@ cases:
                                 *arguments, status=status)
 
     def latency_ms(self, gpu, *arguments):
-        """What `sync_return` makes of the median latency of a request."""
+        """The GPU of the results, and the median latency of a request, which `sync_return` determines."""
         circumstances, result = map(json.loads, self.bench(gpu, *arguments).stdout.splitlines())
         figures = {each["name"]: each["value"] for each in result["figures"]}
         return circumstances["gpu"], round(figures["service.p50"] / 1000)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`gpushare cdi generate`: what it writes keeps the rules of the Container Device Interface's specification 1.1.0."""
+"""`gpushare cdi generate`: its output follows the Container Device Interface's specification 1.1.0."""
 
 import json
 import os

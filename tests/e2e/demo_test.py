@@ -50,7 +50,7 @@ class DemoInterrupted(unittest.TestCase):
 
 
 class DemoRun(unittest.TestCase):
-    """One run, looked at from all sides."""
+    """One run, whose results are checked in all respects."""
 
     @classmethod
     def setUpClass(cls):
@@ -173,7 +173,7 @@ class DemoOptions(unittest.TestCase):
 
     @staticmethod
     def on_terminal(columns, term):
-        """What a terminal that wide gets from a short run."""
+        """The output of a short run on a terminal of the given width."""
         terminal, stderr = pty.openpty()
         fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 25, columns, 0, 0))
         process = subprocess.Popen([COMMAND, "demo", "--gpu", "sim", "--seconds", "1"], stdout=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/gpu-suite cut into parts and time slots, and ended in the middle; without a GPU, and without its build."""
+"""scripts/gpu-suite divided into parts and time slots, and ended in the middle; without a GPU and without its build."""
 
 import json
 import os
@@ -89,7 +89,7 @@ class GpuSuite(unittest.TestCase):
         return json.loads((self.folder / "out" / "suite.json").read_text())
 
     def test_libraries_of_a_folder(self):
-        """Of what is unpacked there programs find the libraries, but not those that these need: so nothing is run in the build."""
+        """Programs find the unpacked libraries there, but not the libraries that these need, so the build runs nothing."""
         libraries = self.folder / "deps" / "usr" / "lib" / "x86_64-linux-gnu"
         libraries.mkdir(parents=True)
         self.suite("--only", "Fake.A", GPUSHARE_DEPS=str(self.folder / "deps"))

@@ -31,14 +31,14 @@ def head():
 
 
 def windows(noise, base, count, spread):
-    """The least and the most of each step."""
+    """The least and the greatest value of each step."""
     low = [round(max(0, base + noise.gauss(0, spread)), 2) for _ in range(count)]
     high = [round(min(100, each + abs(noise.gauss(0, spread))), 2) for each in low]
     return {"low": low, "high": high, "least": min(low), "most": max(high)}
 
 
 def latencies(noise, base):
-    """At 31 quantiles, and the greatest."""
+    """The values at 31 quantiles, and the maximum."""
     return [round(base * (1 + 0.1 * i + noise.random() * 0.05), 1) for i in range(32)]
 
 
@@ -51,7 +51,7 @@ def run(scenario, case, method, repetition, question, tenants, figures, **more):
 
 
 def share_run(noise, case, method, repetition, tenants, steps=300, scenario="share"):
-    """`tenants`: names and what they ask for."""
+    """`tenants`: the names, and what the tenants ask for."""
     error = noise.uniform(0.5, 3) if method != "native" else 30
     plays, figures = [], []
     for i, (name, asked) in enumerate(tenants):
@@ -79,7 +79,7 @@ def without_figures(line, **why):
 
 
 def everything(noise):
-    """Each kind of plot, what failed, what is not supported, and names that are none."""
+    """Each kind of plot, failures, unsupported cases, and names that are invalid."""
     lines = []
     for repetition in range(3):
         for method in METHODS[:3]:

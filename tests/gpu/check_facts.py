@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs gpu-facts on the simulated GPU and checks what it says.
+"""Runs gpu-facts on the simulated GPU and checks its output.
 
 Every fact must be there with unit, description and either a value or a reason; those that the simulator declares
 must come out as declared; each must be named in the documentation.

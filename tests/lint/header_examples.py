@@ -20,12 +20,12 @@ NEED_MORE = {"cuda_mr.h"}
 
 
 def code_of(line):
-    """The line without the comment at its end."""
+    """The line without its trailing comment."""
     return re.sub(r"\s+//.*$", "", line).rstrip()
 
 
 def examples_of(path):
-    """(first line's number, lines) of each example."""
+    """Each example as (number of its first line, lines)."""
     blocks, current, start = [], [], 0
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):

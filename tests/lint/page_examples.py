@@ -21,7 +21,7 @@ NEED_MORE = {"rmm.md"}  # CCCL; tests/unit/device/cuda_mr_test.cc compiles simil
 
 
 def blocks_of(path):
-    """(first line's number, text) of each block of C++."""
+    """Each block of C++ as (number of its first line, text)."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     for block in re.finditer(r"^```cpp\n(.*?)^```", text, re.DOTALL | re.MULTILINE):

@@ -99,18 +99,18 @@ def run(block, options):
 
 
 def python_package(options):
-    """The extension in the build tree, when it was built."""
+    """The extension in the build tree, if it was built."""
     return glob.glob(os.path.join(options.build, "python", "gpushare", "_core.*.so"))
 
 
 def interpreter(options):
-    """The one that the extension was built for: the project's own when there is one."""
+    """The interpreter for which the extension was built: the project's own if there is one."""
     own = os.path.join(options.source, ".deps", "venv", "bin", "python3")
     return own if os.access(own, os.X_OK) else sys.executable
 
 
 def names(block, options):
-    """Scripts and presets named by a block that is not run."""
+    """The scripts and presets that a block names, if the block is not run."""
     for script in re.findall(r"(?:^|\s)(?:\./)?((?:scripts|\.ci)/[\w-]+)", block.text):
         if not os.access(os.path.join(options.source, script), os.X_OK):
             return "names %s, which is not there" % script

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check-symbols finds each kind of mistake: it runs on copies of the tree with one in it."""
+"""scripts/check-symbols finds each kind of mistake: it runs on copies of the tree with one mistake each."""
 
 import argparse
 import glob

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs gpushare into a folder of its own and builds programs against what was installed.
+"""Installs gpushare into a separate folder and builds programs with the installed files.
 
 `install` comes first (CTest does so through a fixture); every other case is a function below.
 """
@@ -64,7 +64,7 @@ class Tree:
 
 
 def install(tree):
-    """Everything is installed, then moved; nothing in the tree names where it was built."""
+    """Installs everything and moves it; no installed file names the place where it was built."""
     first = tree.prefix + ".first"
     for folder in (first, tree.prefix):
         shutil.rmtree(folder, ignore_errors=True)
@@ -108,12 +108,12 @@ def build_with_cmake(tree, language):
 
 
 def find_package_c(tree):
-    """A C project: no C++ compiler, no Abseil."""
+    """A C project, which needs neither a C++ compiler nor Abseil."""
     tree.run(build_with_cmake(tree, "C"))
 
 
 def find_package_cxx(tree):
-    """A C++ project: its own Abseil, found by gpushareConfig.cmake."""
+    """A C++ project with its own Abseil, which gpushareConfig.cmake finds."""
     tree.run(build_with_cmake(tree, "CXX"))
 
 
@@ -138,8 +138,8 @@ def pkg_config_cxx(tree):
 
 
 def rename_abseil(folder, compiler):
-    """Makes an Abseil of another inline namespace: the system's archives with every symbol renamed, and its
-    headers with another options.h in front. Returns the flags to build with it."""
+    """Makes an Abseil with another inline namespace: the system's archives with every symbol renamed, and its headers behind another
+    options.h. Returns the flags to build with it."""
     options = call([compiler, "-E", "-dM", "-x", "c++", "-include", "absl/base/options.h", "/dev/null"])
     defines = dict(re.findall(r"#define (ABSL_OPTION_\w+) (\S+)", options))
     if defines.get("ABSL_OPTION_USE_INLINE_NAMESPACE") != "1":
@@ -184,9 +184,9 @@ def namespaces(path):
 
 
 def other_abseil(tree):
-    """A C++ program with an Abseil of another inline namespace than the library's.
+    """A C++ program whose Abseil has another inline namespace than the library's.
 
-    With GPUSHARE_OTHER_ABSEIL=<prefix> it is the Abseil installed there, of whatever version.
+    With GPUSHARE_OTHER_ABSEIL=<prefix> it uses the Abseil installed there, in any version.
     """
     program = os.path.join(tree.fresh(), "consumer")
     ours = tree.pkg_config("gpushare-c", "--cflags", "--libs")
@@ -212,8 +212,8 @@ def other_abseil(tree):
 
 
 def poisoned_abseil(tree):
-    """Every Abseil function inside the library is defined once more, as abort(), by an object that the
-    loader searches first. If one of ours could be replaced from outside, the program would die."""
+    """An object that the loader searches first defines every Abseil function of the library again, as abort(). The program would
+    die if a function inside the library could be replaced from outside."""
     program = build_c(tree)
     # The symbols that it defines. (It also has a weak reference to an initializer of a thread-local variable,
     # _ZTH..., which no Abseil defines since the variable is constant-initialized.)
@@ -267,7 +267,7 @@ def loaded_late(tree):
 
 
 def version(tree):
-    """Another minor version is refused, by CMake and, since it is in the library's name, by the loader."""
+    """CMake refuses another minor version, and so does the loader, since the version is in the library's name."""
     said = subprocess.run(["readelf", "-d", tree.library()], check=True, capture_output=True, text=True).stdout
     names = re.findall(r"\(SONAME\).*\[(.*)\]", said)
     with open(os.path.join(tree.prefix, "include", "gpushare", "version.h"), encoding="utf-8") as file:

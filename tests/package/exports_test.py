@@ -4,8 +4,8 @@
 
     exports_test.py LIBRARY GOLDEN [--update]
 
-A symbol that is gone breaks programs that are already built; a new one is a promise to keep. Run with
---update after a change that is meant, and say so in CHANGELOG.md.
+A removed symbol breaks programs that are already built, and a new one has to be kept. Run with --update after an intended change,
+and state it in CHANGELOG.md.
 """
 
 import subprocess

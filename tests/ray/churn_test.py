@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gpushare.ray for longer: actors that are killed again and again and restart, tasks one after the other, placement
-groups, a second driver. After each step the broker's sums hold."""
+"""A longer run of gpushare.ray: actors that are killed and restart repeatedly, tasks in sequence, placement groups, and a second
+driver. After each step the broker's sums hold."""
 
 import importlib
 import os
@@ -93,7 +93,7 @@ class Churn(unittest.TestCase):
             ray.get(unknown.pid.remote())
 
     def test_what_uses_the_gpu_when_it_is_imported(self):
-        """It has the share that was declared, without the name, and the constructor finds the driver ready."""
+        """The actor has the declared share, without a name, and its constructor finds the driver ready."""
 
         class Imports:
             def __reduce__(self):
@@ -112,7 +112,7 @@ class Churn(unittest.TestCase):
         ray.kill(actor)
 
     def test_a_second_cluster_on_the_same_node(self):
-        """It believes the GPU its own; the broker does not."""
+        """The actor assumes that the GPU is its own, but the broker enforces its share."""
         code = """
 import os, ray, gpushare, gpushare.ray
 ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Ray cluster of several nodes on loopback, each with simulated GPUs and a broker of its own."""
+"""A Ray cluster of several nodes on loopback, each with its own simulated GPUs and broker."""
 
 import json
 import os
@@ -15,7 +15,7 @@ CONFIG = 'unlisted: true\nreserve: {"*": 0B}\n'
 
 
 class Node:
-    """A broker, and what its node's processes have in their environment."""
+    """A broker, and the environment of its node's processes."""
 
     def __init__(self, folder, name, gpus, memory):
         self.name, self.gpus = name, gpus
@@ -37,7 +37,7 @@ class Node:
         return json.loads(done.stdout)
 
     def shares(self):
-        """By the process that has it: of each the tenant's."""
+        """The share of each process, by pid."""
         return {process["pid"]: share for share in self.list()["shares"] for process in share["processes"]}
 
     def guaranteed(self):
@@ -53,8 +53,8 @@ class Node:
 
 
 class Cluster:
-    """`nodes`: (name, how many GPUs, memory of each), the first one the head. As Ray's own tests start theirs; each node
-    has an address of its own on loopback, and a resource of its name by which a test places actors."""
+    """Starts a cluster like Ray's own tests. `nodes`: (name, number of GPUs, memory of each), the head first. Each node has its own
+    address on loopback, and a resource with its name, by which a test places actors."""
 
     def __init__(self, *nodes):
         self.folder = tempfile.TemporaryDirectory(prefix="gpsray-")
@@ -82,7 +82,7 @@ class Cluster:
         return self.nodes[name]
 
     def remove(self, name):
-        """Kills the node's processes; its broker lives on, as a service of the machine does."""
+        """Kills the node's processes. Its broker lives on, like a service of the machine."""
         self.cluster.remove_node(self.raylets.pop(name), allow_graceful=False)
 
     def end(self):
@@ -97,7 +97,7 @@ class Cluster:
         assert not left, f"Ray has left {left} behind"
 
     def processes(self):
-        """Ray's processes of this cluster that are there after it has ended, after as long as they may take to end."""
+        """The cluster's Ray processes that still exist after its end, when the time that they may take to end is over."""
         until = time.monotonic() + 10
         while True:
             left = [int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_ours(name)]
@@ -114,7 +114,7 @@ class Cluster:
 
 
 def until(condition, seconds=30, what="it does not come to be"):
-    """The first true answer of `condition`."""
+    """Waits until `condition` is true, and returns its value."""
     end = time.monotonic() + seconds
     while not (answer := condition()):
         if time.monotonic() > end:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A module that uses the GPU when it is imported, before any constructor runs."""
+"""A module that uses the GPU during its import, before any constructor runs."""
 
 import program
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What these tests need that is not everywhere; without it they are skipped."""
+"""The requirements of these tests, which are skipped without them."""
 
 import importlib.util
 import sys

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gpushare.ray on a Ray cluster of two nodes, each with simulated GPUs and a broker: fractions of a GPU are enforced in
-the workers, and come back from those that end, however they do. On the machine's clock."""
+"""gpushare.ray on a Ray cluster of two nodes, each with simulated GPUs and a broker: fractions of a GPU are enforced in the workers,
+and come back when a worker ends in any way. The tests use the machine's clock."""
 
 import contextlib
 import io
@@ -188,7 +188,7 @@ class Ends(Cases):
                 "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], **variables}
 
     def foreign(self, spec, **variables):
-        """What cuInit() answers to a process that is not of Ray."""
+        """The result of cuInit() in a process that does not belong to Ray."""
         code = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
         return subprocess.run([PYTHON, "-c", code], env=self.environment(spec, **variables), capture_output=True, text=True,
                               timeout=60, check=True).stdout.strip()
@@ -202,7 +202,7 @@ class Ends(Cases):
 
 
 class ZNode(Cases):
-    """Last, since the node does not come back."""
+    """Runs last, since the node does not come back."""
 
     def test_a_killed_node_gives_its_shares_back(self):
         here, there = self.start(actor(0.5)), [actor(0.5, on="b").remote() for _ in range(2)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an actor does with its GPU; it knows nothing of gpushare, but for share()."""
+"""The work of an actor on its GPU. Except for share(), it does not use gpushare."""
 
 import ctypes
 import os
@@ -24,7 +24,7 @@ class Gpu:
         return os.getpid()
 
     def sees(self):
-        """Memory in all, by both calls, and what is left."""
+        """The total memory, by both calls, and the free memory."""
         _, left, total = self.driver.cuMemGetInfo()
         return int(total), int(self.driver.cuDeviceTotalMem(0)[1]), int(left)
 
@@ -35,8 +35,8 @@ class Gpu:
         return int(error)
 
     def work(self, begin, end, ms):
-        """Device time in seconds, by the simulator's own account of this process, that kernels of `ms` got between two
-        times of the machine."""
+        """Launches kernels of `ms` between two times of the machine's clock. Returns their device time in seconds, by the simulator's
+        own account of this process."""
         def used():
             truth = Truth()
             assert self.program.simulated().gpushare_sim_account_truth(0, 0, ctypes.byref(truth)) == 0

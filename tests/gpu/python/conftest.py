@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPU of these tests: the machine's own. Without one each test skips with the reason, and fails under
-GPUSHARE_REQUIRE_GPU=1. A framework that is not installed is a skip in either case.
+"""These tests use the machine's own GPU. Without one each test is skipped with the reason, or fails under
+GPUSHARE_REQUIRE_GPU=1. A test whose framework is not installed is skipped in either case.
 
     PYTHONPATH=build/dev/python python -m pytest -c pyproject.toml tests/gpu/python
 """
@@ -32,7 +32,7 @@ def absent(reason):
 
 @pytest.fixture(scope="session")
 def any_runtime():
-    """Of the simulated GPU as well, where GPUSHARE_DRIVER asks for that."""
+    """A runtime; also on the simulated GPU if GPUSHARE_DRIVER asks for that."""
     try:
         yield gpushare.Runtime()
     except gpushare.UnavailableError as error:
@@ -64,7 +64,7 @@ def device(gpu):
 
 @pytest.fixture
 def framework():
-    """framework("cupy", "cupy-cuda12x") gives the module, or skips."""
+    """framework("cupy", "cupy-cuda12x") returns the module, or skips the test."""
 
     def load(name, package):
         if importlib.util.find_spec(name.partition(".")[0]) is None:
@@ -76,7 +76,7 @@ def framework():
 
 @pytest.fixture
 def make_tenant(framework, gpu):
-    """make_tenant(memory="1GiB", weight=70): a virtual device of a new tenant, for PyTorch; its end is the test's."""
+    """make_tenant(memory="1GiB", weight=70): a virtual device of a new tenant for PyTorch, which ends with the test."""
     import gpushare.torch
 
     torch = framework("torch", "torch")
@@ -96,7 +96,7 @@ def make_tenant(framework, gpu):
 
 @pytest.fixture
 def run_python():
-    """Runs a program in an interpreter of its own, which has to succeed; returns what it printed."""
+    """Runs a program in a separate interpreter, which has to succeed, and returns its output."""
 
     def run(program, **environment):
         ran = subprocess.run([sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(program)],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that know nothing of gpushare, under the preloaded library that the same build has made."""
+"""Runs unmodified programs under the preloaded library of the same build."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def need(path):
 
 
 def environment(spec=None, **variables):
-    """Without `spec` and a broker: as if there were no gpushare."""
+    """The environment. Without `spec` and a broker it is as if there were no gpushare."""
     bare = {name: value for name, value in os.environ.items() if name not in LIMITERS}
     if spec is not None:
         bare |= {"LD_PRELOAD": str(need(PRELOAD)), "GPUSHARE_SPEC": spec}
@@ -37,7 +37,7 @@ def python(program):
 
 
 def run(command, spec=None, **variables):
-    """What it printed; it has to succeed."""
+    """The output of the program, which has to succeed."""
     done = subprocess.run(command, env=environment(spec, **variables), capture_output=True, text=True, timeout=110,
                           check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,7 +45,7 @@ def run(command, spec=None, **variables):
 
 
 def run_python(program, spec=None, **variables):
-    """The JSON of its last line."""
+    """The JSON in the last line of its output."""
     return json.loads(run(python(program), spec, **variables).splitlines()[-1])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers of gpushare as arrays of others, over the same memory, and back."""
+"""gpushare's buffers as other libraries' arrays over the same memory, and back."""
 
 import gc
 

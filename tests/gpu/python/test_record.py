@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a GPU: what `gpushare bench record` makes of kernels whose lengths are known, and of a small network in PyTorch.
+"""On a GPU: the traces that `gpushare bench record` makes of kernels with known lengths, and of a small network in PyTorch.
 
-GPUSHARE_COMMAND names the command; a trace of an iteration of the network stays in GPUSHARE_TRACES, where that is given.
-The first is no test of silicon alone: with GPUSHARE_DRIVER=sim it runs on the simulated GPU.
+GPUSHARE_COMMAND names the command. If GPUSHARE_TRACES is set, a trace of an iteration of the network is kept there. The first test
+does not need a real GPU: with GPUSHARE_DRIVER=sim it runs on the simulated one.
 """
 
 import os
@@ -75,7 +75,7 @@ NETWORK = """
 
 @pytest.fixture
 def record(tmp_path):
-    """record(program, arguments...): what it printed, and its kernels as (name, sms, ns)."""
+    """record(program, arguments...) returns the program's output, and its kernels as (name, sms, ns)."""
     command = os.environ.get("GPUSHARE_COMMAND")
     if not command:
         pytest.skip("GPUSHARE_COMMAND does not name the command")

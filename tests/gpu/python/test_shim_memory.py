@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frameworks as they are, under the preloaded library with 2 GiB: each meets its own error of no memory, and goes on.
-Without the library the same program has what it asks for, so that the tests can fail."""
+"""Unmodified frameworks under the preloaded library with 2 GiB: each gets its own out-of-memory error and continues. Without the
+library the same program gets what it asks for, which shows that the tests can fail."""
 
 import shutil
 import subprocess
@@ -141,7 +141,7 @@ CHARGED = """
 
 
 def used_by_driver():
-    """Of the whole device, in bytes: nothing else runs on it."""
+    """The memory used on the whole device, in bytes: nothing else runs on it."""
     asked = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"],
                            capture_output=True, text=True, timeout=60, check=True)
     return int(asked.stdout.split()[0]) << 20

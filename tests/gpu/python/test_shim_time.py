@@ -81,14 +81,14 @@ def torch_on_gpu(framework, runtime):
 
 
 def alone(kind, width):
-    """What a step takes without gpushare, the GPU to itself."""
+    """The time of a step without gpushare, on an otherwise idle GPU."""
     with Training(kind, width) as training:
         training("time", 1)
         return training("time", 2)
 
 
 def in_seconds(ends, cost, begin):
-    """The part of each whole second of device time that the steps took."""
+    """The fraction of each whole second of device time that the steps took."""
     return [sum(begin + i <= end < begin + i + 1 for end in ends) * cost for i in range(1, SECONDS - 1)]
 
 

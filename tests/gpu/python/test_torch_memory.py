@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a GPU: what PyTorch allocates within a region is the tenant's, and nothing else is."""
+"""On a GPU: PyTorch's allocations within a region are charged to the tenant, and no others are."""
 
 import gc
 

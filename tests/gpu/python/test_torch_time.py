@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a GPU: device time of steps and graphs in PyTorch, and that training gives the same numbers."""
+"""On a GPU: the device time of steps and graphs in PyTorch; and training gives the same numbers as without gpushare."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ def work(torch, size, count):
 
 
 def alone(torch, run, times=30):
-    """Seconds of device time that it takes with the GPU to itself."""
+    """The seconds of device time that it takes on an otherwise idle GPU."""
     for _ in range(5):
         run()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a launch costs its host: the median over bursts, in nanoseconds, of a kernel that does nothing. It knows nothing of
- * gpushare, and is run with and without the preloaded library. */
+ * Measures the host's cost of a launch: the median over bursts, in nanoseconds, for an empty kernel. The program does not use gpushare,
+ * and is run with and without the preloaded library. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

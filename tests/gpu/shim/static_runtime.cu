@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program with NVIDIA's run-time library inside it, which asks the driver by cuGetProcAddress: it takes more than LIMIT
-// MiB, is told cudaErrorMemoryAllocation, and goes on with less. Prints what it saw: MiB in all, the error, the sum.
+// A program that contains NVIDIA's run-time library, which finds the driver's functions by cuGetProcAddress. It allocates more than
+// LIMIT MiB, gets cudaErrorMemoryAllocation, and continues with less. Prints the total MiB, the error, and the sum.
 #include <cuda_runtime.h>
 
 #include <cstdio>

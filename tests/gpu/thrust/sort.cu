@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thrust's sort with its temporary memory and a container in a virtual device's quota. Exit code 77: no GPU.
+// Runs Thrust's sort; its temporary memory and a container are in a virtual device's quota. Exit code 77: no GPU.
 #include <thrust/device_ptr.h>
 #include <thrust/execution_policy.h>
 #include <thrust/reverse.h>

@@ -4,7 +4,7 @@
 
     thrust_test.py --source FOLDER --library LIBGPUSHARE --cccl FOLDER
 
-77, which is skipped, without nvcc, CCCL or a GPU; 1 instead under GPUSHARE_REQUIRE_GPU=1.
+Exits with 77, which counts as skipped, without nvcc, CCCL or a GPU; with 1 instead under GPUSHARE_REQUIRE_GPU=1.
 """
 
 import argparse
