@@ -63,8 +63,8 @@ enum class AllocationStrategy {
 // What to do when the quota is used up.
 enum class OverQuota {
   kFail = GPUSHARE_OVER_QUOTA_FAIL,  // ResourceExhausted
-  kWait =
-      GPUSHARE_OVER_QUOTA_WAIT,  // wait for a free or a resize; DeadlineExceeded after `timeout`
+  // Wait for a free or a resize; DeadlineExceeded after `timeout`.
+  kWait = GPUSHARE_OVER_QUOTA_WAIT,
   kReclaim = GPUSHARE_OVER_QUOTA_RECLAIM,  // call `reclaim`
 };
 

@@ -54,7 +54,7 @@ class Gang {
                            .stream_count = streams.back().size()});
     }
     gpushare_lease_options c = internal::ToC(options);
-    c.stream_count = options.streams.size();  // to be refused
+    c.stream_count = options.streams.size();  // the call refuses any
     gpushare_gang gang = nullptr;
     const gpushare_status code =
         gpushare_gang_acquire(c_members.data(), c_members.size(), &c, &gang);

@@ -29,8 +29,8 @@ namespace gpushare {
 struct GpuProbe {
   enum class State {
     kHealthy = GPUSHARE_GPU_HEALTHY,
-    kBusy =
-        GPUSHARE_GPU_BUSY,  // another process or a limit keeps this process out; trying later may help
+    // Another process or a limit keeps this process out; trying later may help.
+    kBusy = GPUSHARE_GPU_BUSY,
     kAbsent = GPUSHARE_GPU_ABSENT,  // no such GPU
     kFailed = GPUSHARE_GPU_FAILED,  // the GPU exists and does not work
   };

@@ -71,8 +71,8 @@ struct VirtualDeviceStats {
   absl::Duration throttled;  // host time that they were held
   absl::Duration wait_p50, wait_p99;
   std::array<uint64_t, GPUSHARE_WAIT_BUCKETS> wait_histogram{};  // [2^i, 2^(i+1)) us
-  uint64_t held_past_bound =
-      0;  // launches let through because other work might be waiting for them
+  // Launches let through because other work might be waiting for them.
+  uint64_t held_past_bound = 0;
 
   struct Copies {
     Bytes bytes;

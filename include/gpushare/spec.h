@@ -63,8 +63,8 @@
 namespace gpushare {
 
 enum class Priority {
-  kHigh =
-      GPUSHARE_PRIORITY_HIGH,  // bypasses the gate, is charged afterwards; lower priorities wait for it
+  // Bypasses the gate, is charged afterwards; lower priorities wait for it.
+  kHigh = GPUSHARE_PRIORITY_HIGH,
   kNormal = GPUSHARE_PRIORITY_NORMAL,
   kLow = GPUSHARE_PRIORITY_LOW,
 };
@@ -72,11 +72,11 @@ enum class Priority {
 // What tenants are protected from; docs/isolation.md has the table.
 enum class Isolation {
   kShared = GPUSHARE_ISOLATION_SHARED,  // one context: an illegal address ends every tenant's work
-  kContext =
-      GPUSHARE_ISOLATION_CONTEXT,     // its own context: an illegal address ends only its own work
+  // Its own context: an illegal address ends only its own work.
+  kContext = GPUSHARE_ISOLATION_CONTEXT,
   kGreen = GPUSHARE_ISOLATION_GREEN,  // its own SMs; faults as with kShared
-  kProcess =
-      GPUSHARE_ISOLATION_PROCESS,  // its own process, by a broker: faults end only its own work
+  // Its own process, by a broker: faults end only its own work.
+  kProcess = GPUSHARE_ISOLATION_PROCESS,
 };
 
 enum class Oversubscription {

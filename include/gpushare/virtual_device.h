@@ -117,15 +117,15 @@ class VirtualDevice {
     const gpushare_status code = gpushare_vdev_set_reclaim(
         handle_.get(),
         [](void* context, uint64_t bytes) {
-          const internal::Thrown
-              ignored;  // must not affect the allocating call, which is another tenant's
+          // Must not affect the allocating call, which is another tenant's.
+          const internal::Thrown ignored;
           return internal::CallBack("virtual device: 'reclaim'", 0, [&] {
             return (*static_cast<Reclaim*>(context))(Bytes(bytes)) ? 1 : 0;
           });
         },
         owned.get(), [](void* context) { delete static_cast<Reclaim*>(context); });
-    if (code == GPUSHARE_OK)
-      static_cast<void>(owned.release());  // otherwise `owned` still deletes it
+    // Otherwise `owned` still deletes it.
+    if (code == GPUSHARE_OK) static_cast<void>(owned.release());
     return internal::ToStatus(code);
   }
 

@@ -101,8 +101,8 @@ class Watchdog {
   }
 
   std::unique_ptr<std::function<void(const Incident&)>> callback_;
-  internal::Handle<gpushare_watchdog, gpushare_watchdog_stop>
-      handle_;  // destroyed before the callback
+  // Destroyed before the callback.
+  internal::Handle<gpushare_watchdog, gpushare_watchdog_stop> handle_;
 };
 
 }  // namespace gpushare

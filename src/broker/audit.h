@@ -91,7 +91,7 @@ class Audit {
   std::map<OnGpu, Seen> seen_;
 };
 
-// What is known after the latest audit.
+// The state after the latest audit.
 struct AuditReport {
   uint64_t audits = 0;
   bool known = false;  // whether the latest audit succeeded

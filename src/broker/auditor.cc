@@ -32,7 +32,7 @@ bool IsStopped(const std::string& process) {
   for (std::filesystem::directory_iterator at(process + "/task", none), end; !none && at != end;
        at.increment(none)) {
     const std::string stat = FirstLine((at->path() / "stat").string());
-    const size_t name = stat.rfind(") ");  // it may have parentheses of its own
+    const size_t name = stat.rfind(") ");  // the name itself may contain parentheses
     const char state = name == std::string::npos || name + 2 >= stat.size() ? '?' : stat[name + 2];
     if (state == 'Z' || state == 'X') continue;  // the thread has ended
     if (state != 'T' && state != 't') return false;

@@ -15,7 +15,7 @@
 //      `at_once` and one command passes, and after that only one part in `hold_per_use` of the time, so that in the long
 //      run only a burst passes a cap. What commands take beyond their grants counts too (Passed()).
 //
-// Pure: time is an argument. One caller at a time.
+// Pure: time is an argument. Threading: one caller at a time.
 #ifndef GPUSHARE_BROKER_COLLECTIVE_H_
 #define GPUSHARE_BROKER_COLLECTIVE_H_
 

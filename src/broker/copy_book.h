@@ -11,7 +11,7 @@
 //   Time next = book.Look(now, changed);               // reads the requests; look again at `next` or before
 //   book.Leave(a, now, changed);
 //
-// Pure but for the pages: time is an argument, nothing blocks. One caller at a time.
+// Pure except for the pages: time is an argument, nothing blocks. Threading: one caller at a time.
 #ifndef GPUSHARE_BROKER_COPY_BOOK_H_
 #define GPUSHARE_BROKER_COPY_BOOK_H_
 

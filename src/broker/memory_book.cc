@@ -158,8 +158,8 @@ void MemoryBook::Recall(uint64_t bytes, const Member& but, bool also_used, Time 
     const uint64_t wanted = std::min(unused, bytes);
     if (wanted == 0) continue;
     bytes -= wanted;
-    if (!member.recalled)
-      AskBack(member, wanted, now, changed);  // otherwise it has been asked already
+    // Otherwise it has been asked already.
+    if (!member.recalled) AskBack(member, wanted, now, changed);
   }
 }
 

@@ -143,8 +143,8 @@ class MemoryBook {
   uint64_t granted_ = 0;     // to all members
   uint64_t reclaiming_ = 0;  // the part of it granted to members that are reclaiming
   bool raised_ = false;      // some grant was raised, and its process does not know yet
-  std::vector<std::pair<Member*, uint32_t>>
-      answers_;                    // answers not published yet: member and number of the request
+  // Answers not published yet: member and number of the request.
+  std::vector<std::pair<Member*, uint32_t>> answers_;
   Time over_again_{};              // when to ask members again while more is granted than the limit
   std::list<Member> members_;      // includes gone members
   std::deque<Member*> queue_;      // members with a request, in order

@@ -32,8 +32,8 @@ namespace gpushare::broker {
 class Recorder {
  public:
   static constexpr Nanos kGoesOn = Seconds(10);  // after the latest question
-  static constexpr size_t kMostAtOnce =
-      4096;  // events in one recording; the caller asks again for more
+  // Events in one recording; the caller asks again for more.
+  static constexpr size_t kMostAtOnce = 4096;
   // Limits events of memory and refusals of all processes together: a process may change its pages as often as it likes,
   // and must not push out the events of others.
   static constexpr int kMostEachMilli = 20;

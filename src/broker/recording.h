@@ -25,8 +25,8 @@ struct RecordedEvent {
   Kind kind = Kind::kLease;
   std::string gpu, tenant;  // the GPU's UUID; the tenant's name
   int32_t pid = 0;          // 0: an event of the whole tenant, or the broker cannot see the process
-  uint64_t session =
-      0;  // distinguishes processes that the broker cannot see; 0: an event of the whole tenant
+  // Distinguishes processes that the broker cannot see; 0: an event of the whole tenant.
+  uint64_t session = 0;
   Time begin{}, end{};  // by the broker's clock; equal for an instant
   int64_t value = 0;
   uint64_t other = 0;
@@ -38,8 +38,8 @@ struct Recording {
   uint64_t next = 0;  // the number from which to ask the next time
   uint64_t lost = 0;  // events from the number asked for on that were overwritten
   std::vector<RecordedEvent> events;
-  std::vector<RecordedEvent>
-      open;  // not ended yet: shown as ending at `at`, and reported again when they end
+  // Not ended yet: shown as ending at `at`, and reported again when they end.
+  std::vector<RecordedEvent> open;
 };
 
 std::string ToJson(const Recording& recording);

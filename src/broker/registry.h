@@ -113,8 +113,8 @@ class Registry {
     // Its tenant has no process: the limits of time and copies remain, but nothing is guaranteed, memory included.
     bool dormant = false;
     spec::Limits limits;
-    std::unique_ptr<MemoryBook>
-        quota;  // null: the tenant shares what quotas leave (Gpu::unpromised)
+    // Null: the tenant shares what quotas leave (Gpu::unpromised).
+    std::unique_ptr<MemoryBook> quota;
     TimeBook::Tenant* time = nullptr;
     CopyBook copies;
     uint64_t peak = 0;

@@ -85,8 +85,8 @@ Snapshot Registry::TakeSnapshot(Time now) const {
     }
   }
   for (broker::Share& shown : snapshot.shares) {
-    if (shown.memory_limit == UINT64_MAX)
-      shown.memory_peak = shown.memory_used;  // no peak is kept without a quota
+    // No peak is kept without a quota.
+    if (shown.memory_limit == UINT64_MAX) shown.memory_peak = shown.memory_used;
   }
   for (const Session& session : sessions_) snapshot.sessions += session.ended ? 0 : 1;
   snapshot.sessions_ever = sessions_ever_;

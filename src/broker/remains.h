@@ -40,8 +40,8 @@ struct Remains {
     int32_t pid = 0;       // 0: the broker cannot see the process
     uint64_t began = 0;    // start time from /proc; 0: not known
     uint32_t uid = 0, gid = 0;
-    std::string asked, tenant,
-        program;  // `asked`: the tenant that it asked for; `tenant`: the one that it belongs to
+    // `asked`: the tenant that it asked for; `tenant`: the one that it belongs to.
+    std::string asked, tenant, program;
     bool returns = true;  // it will register with the next broker
     bool evicted = false;
     std::vector<Holding> holds;

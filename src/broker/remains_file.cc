@@ -35,7 +35,7 @@ std::string TextOf(const std::string& path) {
 // A field of /proc/PID/stat, by its number in proc(5); 0 if it is not there.
 uint64_t FigureOf(int32_t pid, size_t number) {
   const std::string stat = TextOf(absl::StrCat("/proc/", pid, "/stat"));
-  const size_t name = stat.rfind(") ");  // it may have parentheses and blanks of its own
+  const size_t name = stat.rfind(") ");  // the name itself may contain parentheses and blanks
   if (name == std::string::npos) return 0;
   const std::vector<std::string> fields = absl::StrSplit(stat.substr(name + 2), ' ');
   const size_t at = number - 3;  // field 3 is the first after the name

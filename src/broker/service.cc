@@ -16,8 +16,8 @@ namespace gpushare::broker {
 namespace {
 
 constexpr int kEvents = 64;  // events taken from the poller at once
-constexpr int kAcceptedAtOnce =
-    64;  // connections, so that a flood of them does not delay everything else
+// Connections, so that a flood of them does not delay everything else.
+constexpr int kAcceptedAtOnce = 64;
 constexpr Nanos kOfHighPriority = Micros(100);  // how often a process of high priority may call
 constexpr int kSleepers = 8;  // waiters to wake on a process's word; an honest process has two
 constexpr Nanos kAskAgain = Millis(500);  // how often to ask `awaited`

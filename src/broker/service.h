@@ -129,9 +129,8 @@ class Service {
   void ForgetNamed() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const char* CheckInvariants() ABSL_LOCKS_EXCLUDED(mutex_);  // null if they hold
-  uint64_t looks() const {
-    return looks_.load(std::memory_order_relaxed);
-  }  // looks at the books so far
+  // Looks at the books so far.
+  uint64_t looks() const { return looks_.load(std::memory_order_relaxed); }
 
  private:
   struct Connection;
@@ -248,11 +247,11 @@ class Service {
   // Whether the driver has ever named a registered process. Only then does it mean something if a process is not named.
   bool names_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_connection_ ABSL_GUARDED_BY(mutex_) = 1;
-  Time accepts_again_ ABSL_GUARDED_BY(mutex_) =
-      kNever;  // when to accept again after descriptors have run out
+  // When to accept again after descriptors have run out.
+  Time accepts_again_ ABSL_GUARDED_BY(mutex_) = kNever;
   std::unique_ptr<RemainsFile> remains_ ABSL_GUARDED_BY(mutex_);  // null: nothing is kept
   bool keeps_ ABSL_GUARDED_BY(mutex_) = true;                     // the latest write succeeded
-  bool to_keep_ ABSL_GUARDED_BY(mutex_) = false;                  // something has changed
+  bool to_keep_ ABSL_GUARDED_BY(mutex_) = false;                  // the file is out of date
   Time keep_at_ ABSL_GUARDED_BY(mutex_) = kNever;
   Time asks_again_ ABSL_GUARDED_BY(mutex_){};  // when to ask `awaited` again
   bool used_ ABSL_GUARDED_BY(mutex_) = false;  // a process has registered, or the owner has ended

@@ -44,8 +44,8 @@ struct Service::Connection {
   bool counted = false;     // the driver has counted the process's memory while it was registered
   int counted_nothing = 0;  // consecutive audits that counted nothing since it is `another`
   Time looks_at_image = kNever, looks_until = kNever;
-  Time reclaims_since =
-      kNever;  // when its process was seen to have ended with memory that may not be free yet
+  // When its process was seen to have ended with memory that may not be free yet.
+  Time reclaims_since = kNever;
   bool reclaimed = false;  // the driver says that the memory is free
   // A request for a GPU that waits for the driver to free memory, and when it is answered at the latest.
   std::optional<ipc::Message> opens;

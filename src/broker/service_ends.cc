@@ -51,8 +51,8 @@ void Service::Drop(Connection& connection, std::string_view why, bool evicted) {
   }
   for (const std::string& part : connection.parts) unread_ -= part.size();
   connection.parts.clear();
-  if (!connection.peer.process)
-    connection.process_ended = true;  // without a pidfd its end will not be reported
+  // Without a pidfd its end will not be reported.
+  if (!connection.peer.process) connection.process_ended = true;
 }
 
 void Service::LookAtImage(Connection& connection, Time now) {

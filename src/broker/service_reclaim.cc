@@ -31,8 +31,8 @@ void Service::TakeNamed(const std::set<int32_t>& pids, Time at) {
     }
     const int32_t pid = connection->peer.pid;
     const uint64_t began = connection->session->who.began, begins = BeganAt(pid);
-    const bool another =
-        began != 0 && begins != 0 && begins != began;  // another process has its pid now
+    // Another process has its pid now.
+    const bool another = began != 0 && begins != 0 && begins != began;
     if (pids.count(pid) > 0 && !another) continue;
     connection->reclaimed = any = true;
   }

@@ -375,8 +375,8 @@ void TimeBook::Lapse(Member& member, Time now) {
   if (now < member.until + options_.overlap) return;
   // Work that never ends, or that is reported a nanosecond at a time, is not waited for.
   const bool waited_for = now < member.until + options_.waited_for;
-  if (waited_for && Nanos(in_flight) >= options_.overlap)
-    return;  // the device is busy with its work
+  // The device is busy with its work.
+  if (waited_for && Nanos(in_flight) >= options_.overlap) return;
   if (!waited_for) ChargeHeld(member, now);
   KeepCharged(member, waited_for ? in_flight : 0, now);
 }
@@ -477,8 +477,8 @@ Time TimeBook::Look(Time now, Changed& changed) {
   // that they are closed, and its end only by a look.
   if (arbiter_.Draining()) next = std::min(next, now + (begins ? options_.overlap : options_.look));
   next = std::min({next, passes, turn});
-  next =
-      std::max(next, now + options_.overlap / 2);  // bounds the number of looks whatever pages say
+  // Bounds the number of looks whatever pages say.
+  next = std::max(next, now + options_.overlap / 2);
   if (!waits) return next;
   // `next` is when a grant should be nearly used up. If that is far away, the pages are read before.
   return next - now <= settings_.slice ? next : now + options_.look;

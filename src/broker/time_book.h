@@ -64,11 +64,11 @@ class TimeBook {
     // exceeds Options::believed, the process's predictions are not believed.
     int64_t untrue_ns = 0;
     bool waiting = false;  // in its tenant's line
-    bool closed =
-        false;  // it may begin nothing: a higher priority has the device, or its tenant is held
+    // It may begin nothing: a higher priority has the device, or its tenant is held.
+    bool closed = false;
     bool in_the_way = false;  // at the last look it had the device while others waited
-    bool held =
-        false;  // for a bypassing member: the floor has held it, and its work is about to begin
+    // For a bypassing member: the floor has held it, and its work is about to begin.
+    bool held = false;
     Time waits_since{};
     Time until{};      // when its grants should have been used up
     Time looked_at{};  // the last look

@@ -56,8 +56,8 @@ void TimeBook::Say(Tenant& tenant, Time now) {
 Time TimeBook::PassHeld(Tenant& tenant, Time now, Changed& changed) {
   if (tenant.collective == nullptr || tenant.collective->sides() < 2) return kNever;
   if (tenant.limits.cap >= 1 || tenant.suspended || tenant.line.empty()) return kNever;
-  if (!tenant.side->in_debt && !tenant.held)
-    return kNever;  // it waits for other tenants, not for its cap
+  // It waits for other tenants, not for its cap.
+  if (!tenant.side->in_debt && !tenant.held) return kNever;
   if (arbiter_.Closed(tenant.limits.band, now)) return kNever;  // it could not begin anyway
   // Only a look can tell what is late on other GPUs and when their caps are paid.
   const Time at = tenant.collective->PassesAt(*tenant.side);

@@ -65,8 +65,8 @@ Time TimeBook::TakeFloorTurn(Time now, Changed& changed) {
 }
 
 void TimeBook::HoldHigh(bool held, Changed& changed) {
-  bypassed_until_ =
-      Time{};  // a pause that the floor imposes says nothing about the service's own pauses
+  // A pause that the floor imposes says nothing about the service's own pauses.
+  bypassed_until_ = Time{};
   for (Member& member : members_) {
     const bool its = held && member.tenant->limits.band == sched::Band::kHigh;
     SetFlags(*member.seat, ipc::LimitsPage::kHeld, its ? uint32_t{ipc::LimitsPage::kHeld} : 0u,

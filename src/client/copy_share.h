@@ -19,8 +19,8 @@ class CopyShare {
   static constexpr Nanos kSavedUp = Millis(10);
   static constexpr Nanos kAskAgain = Millis(100);
   static constexpr int64_t kLeastSavedUp = 64 << 10;  // bytes, for slow limits
-  static constexpr int64_t kMost = int64_t{1}
-                                   << 60;  // bounds the balance, whatever the broker grants
+  // Bounds the balance, whatever the broker grants.
+  static constexpr int64_t kMost = int64_t{1} << 60;
 
   // The broker's page as last read. Any value must be handled.
   struct Limits {

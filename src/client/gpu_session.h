@@ -167,8 +167,8 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   Nanos told_{0}, before_{0};  // charged in total, and the part of it by engines that are gone
   bool lost_ = false;
   bool ended_ = false;  // lost for good: nothing will be granted any more
-  bool silent_ =
-      false;  // lost because of silence; the same session and pages count again when the broker answers
+  // Lost because of silence; the same session and pages count again when the broker answers.
+  bool silent_ = false;
   Silence silence_;
   uint32_t asked_ = 0, taken_ = 0;  // numbers of the latest request, and of the latest answer
   uint64_t wanted_ = 0;             // bytes that the latest request asks for

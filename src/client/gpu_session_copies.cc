@@ -8,8 +8,8 @@
 
 namespace gpushare::client {
 gate::CopyState GpuSession::Copies(gate::CopyDirection direction, Time now) {
-  if (fork_mark_->InChild())
-    return gate::CopyState::kUnlimited;  // the driver does not work in a child anyway
+  // The driver does not work in a child anyway.
+  if (fork_mark_->InChild()) return gate::CopyState::kUnlimited;
   // Uses the state that the service thread last saw, not the page, since only that thread tells the engine of changes.
   if (copies_suspended_.load()) return gate::CopyState::kSuspended;
   if (!LimitsCopies(direction)) return gate::CopyState::kUnlimited;

@@ -112,8 +112,8 @@ absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& quest
     }
     GPUSHARE_ASSIGN_OR_RETURN(ipc::Message answer, ipc::Decode(received.packet));
     if (const auto* const refusal = std::get_if<ipc::Refusal>(&answer)) {
-      if (SaysEvicted(*refusal))
-        evicted_.store(true);  // the refusal was sent before the question arrived
+      // The refusal was sent before the question arrived.
+      if (SaysEvicted(*refusal)) evicted_.store(true);
       return ipc::FromRefusal(*refusal);
     }
     if (fds != nullptr) *fds = std::move(received.fds);

@@ -42,8 +42,8 @@ class TimeShare {
     Nanos used{0}, returned{0}, wanted{0}, in_flight{0};  // for the usage page
     Time ends{};                                          // when the work in flight is done
     bool ring = false;                                    // the broker has to look at the page
-    bool relies_on_line =
-        false;  // the broker is not called because its page shows this process in line
+    // The broker is not called because its page shows this process in line.
+    bool relies_on_line = false;
   };
   Told Tell(const Limits& limits, const gate::Supply::Report& report, Time now);
 
