@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every function of the C ABI does at its door: handles
-// and structs are checked, errors are kept for the thread, and no exception leaves.
+// The common frame of all functions of the C ABI: handles and structs are checked, errors are kept for the thread, and no
+// exception leaves.
 //
 //   gpushare_status gpushare_vdev_suspend(gpushare_vdev vdev) {
 //     return Guard([&]() -> absl::Status {
@@ -64,18 +64,18 @@ absl::Status BadHandle(H handle) {
                    handle == nullptr ? "null" : "not valid: destroyed, or of another kind"));
 }
 
-// `name` becomes a plain pointer to the object behind `handle`; an error returns.
+// Defines `name` as a plain pointer to the object behind `handle`, or returns an error.
 #define GPUSHARE_BORROW(name, handle)         \
   auto* const name = Handles::Borrow(handle); \
   if (name == nullptr) return BadHandle(handle)
-// The same with a shared_ptr.
+// The same as a shared_ptr.
 #define GPUSHARE_SHARE(name, handle)        \
   const auto name = Handles::Share(handle); \
   if (name == nullptr) return BadHandle(handle)
 #define GPUSHARE_NOT_NULL(pointer) \
   if ((pointer) == nullptr) return absl::InvalidArgumentError("'" #pointer "' is null")
 
-// A new handle of `object` into `out`.
+// Stores a new handle for `object` in `out`.
 template <typename H, typename Object>
 absl::Status NewHandle(H* out, std::shared_ptr<Object> object) {
   const H handle = Handles::Add<H>(std::move(object));
@@ -84,8 +84,8 @@ absl::Status NewHandle(H* out, std::shared_ptr<Object> object) {
   return absl::OkStatus();
 }
 
-// Ends a handle; the object goes with the last that needs it, and so may its GPU: `report` is what that
-// left behind.
+// Ends a handle. The object is destroyed when nothing else needs it, and its GPU may be closed with it; then TakeCloseReport()
+// tells what that left behind.
 absl::Status TakeCloseReport();
 template <typename H>
 gpushare_status Destroy(H handle) {
@@ -96,7 +96,7 @@ gpushare_status Destroy(H handle) {
   });
 }
 
-// No version of a struct is of another size: it would end within a field, a pointer perhaps, or is garbage.
+// Rejects sizes that no version of a struct has: the struct would end within a field, perhaps a pointer, or is garbage.
 template <typename T>
 absl::Status CheckSize(size_t size, const char* name) {
   constexpr size_t kMost = 1 << 16;
@@ -105,7 +105,7 @@ absl::Status CheckSize(size_t size, const char* name) {
       absl::StrCat("'", name, "': struct_size is ", size, "; set it to sizeof(the struct)"));
 }
 
-// A struct of the caller's, of this version or another. Null gives zeroes where `optional`.
+// Reads a caller's struct of this or another version. If `optional`, null gives zeroes.
 template <typename T>
 absl::StatusOr<T> ReadStruct(const T* given, const char* name, bool optional = false) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -127,14 +127,14 @@ absl::StatusOr<T> ReadStruct(const T* given, const char* name, bool optional = f
   return known;
 }
 
-// Whether WriteStruct() will take it: for calls that do something before they write.
+// Whether WriteStruct() will accept the struct. For calls that act before they write.
 template <typename T>
 absl::Status CheckStruct(const T* out, const char* name) {
   if (out == nullptr) return absl::InvalidArgumentError(absl::StrCat("'", name, "' is null"));
   return CheckSize<T>(out->struct_size, name);
 }
 
-// Fills what both sides know.
+// Fills the fields that both sides know.
 template <typename T>
 absl::Status WriteStruct(T* out, const T& value, const char* name) {
   GPUSHARE_RETURN_IF_ERROR(CheckStruct(out, name));

@@ -30,7 +30,7 @@ const char* gpushare_status_name(gpushare_status status) {
 const char* gpushare_last_message() { return LastMessage(); }
 
 gpushare_status gpushare_last_detail(gpushare_error_detail* detail) {
-  // Not through SetLastError(): the question must not change the answer.
+  // Errors here do not go through SetLastError(), since asking for the last error must not change it.
   gpushare_error_detail last = LastDetail();
   last.struct_size = sizeof(last);
   return WriteStruct(detail, last, "detail").ok() ? GPUSHARE_OK : GPUSHARE_INVALID_ARGUMENT;

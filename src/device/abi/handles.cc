@@ -44,7 +44,7 @@ std::shared_ptr<void> HandleTable::Take(HandleKind kind, uint64_t handle) {
   Slot& slot = chunks_[index >> kChunkBits].load(std::memory_order_relaxed)[index & kChunkMask];
   slot.handle.store(0, std::memory_order_release);
   object = std::move(slot.owner);
-  // A push that fails for want of memory costs a slot, no more.
+  // If the push fails because there is no memory, only the slot is lost.
   try {
     free_.push_back(static_cast<uint32_t>(index));
   } catch (...) {
@@ -73,8 +73,8 @@ void HandleTable::AfterForkInParent() { mutex_.Unlock(); }
 
 void HandleTable::AfterForkInChild() {
   if (used_ > 0) forked_.store(true, std::memory_order_relaxed);
-  // The objects stay as they are, for ever: their destructors would call the driver and wait for
-  // threads that are not here. Nor do their slots come back.
+  // The objects are never destroyed: their destructors would call the driver and wait for threads that do not exist in the
+  // child. Their slots are not reused either.
   for (uint32_t index = 0; index < used_; ++index) {
     chunks_[index >> kChunkBits].load(std::memory_order_relaxed)[index & kChunkMask].handle.store(
         0, std::memory_order_relaxed);
@@ -94,7 +94,7 @@ void AfterForkInChild() ABSL_NO_THREAD_SAFETY_ANALYSIS { Handles::Table().AfterF
 
 HandleTable& Handles::MakeTable() {
   auto& table = *new HandleTable;
-  // When it fails for want of memory, a child's calls are not refused but undefined.
+  // If this fails because there is no memory, calls in a child are undefined instead of refused.
   static_cast<void>(pthread_atfork(&BeforeFork, &AfterForkInParent, &AfterForkInChild));
   return table;
 }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles of the C ABI: words that name objects without
-// being their address, so that a destroyed handle is recognised and never followed.
+// The handles of the C ABI. A handle names an object without being its address, so that a destroyed handle is recognised
+// and never followed.
 //
 //   gpushare_stream handle = Handles::Add<gpushare_stream>(stream);       // shared_ptr<Stream>
-//   Stream* stream = Handles::Borrow<Stream>(handle);                     // null: destroyed, or no such
+//   Stream* stream = Handles::Borrow<Stream>(handle);                     // null: destroyed, or no such handle
 //   std::shared_ptr<Stream> owner = Handles::Take<Stream>(handle);        // ends the handle
 //
-// A handle is [kind:8 | generation:32 | slot:24]. Destroying one bumps its slot's generation, so
-// the word does not come back before 2^32 further objects in that slot.
+// A handle is [kind:8 | generation:32 | slot:24]. Destroying one increments its slot's generation, so the same value does
+// not come back before 2^32 further objects in that slot.
 //
-// A child of fork() inherits no handle: neither gpushare's threads nor the driver are in it, so that a
-// call with one of its parent's would wait for ever.
+// A child of fork() inherits no handles: neither gpushare's threads nor the driver exist in it, so a call with a handle of
+// its parent would wait forever.
 //
-// Threading: thread-safe. Borrow() takes no lock and counts nothing, since it is on the launch
-// path: what it returns is valid until the handle is destroyed, and destroying a handle during a
-// call on it is the caller's error. Share() is for calls that must keep the object.
+// Threading: thread-safe. Borrow() takes no lock and no reference, since it is on the launch path: its result is valid
+// until the handle is destroyed, and destroying a handle during a call on it is the caller's error. Share() is for calls
+// that must keep the object alive.
 #ifndef GPUSHARE_DEVICE_ABI_HANDLES_H_
 #define GPUSHARE_DEVICE_ABI_HANDLES_H_
 
@@ -66,7 +66,7 @@ enum class HandleKind : uint8_t {
   kPendingLease,
 };
 
-// Which class is behind which handle.
+// The class behind each type of handle.
 template <typename H>
 struct HandleTraits;
 #define GPUSHARE_HANDLE(handle, type, name)                  \
@@ -94,7 +94,7 @@ GPUSHARE_HANDLE(gpushare_thread, Thread, "thread");
 GPUSHARE_HANDLE(gpushare_trace, Trace, "trace");
 #undef GPUSHARE_HANDLE
 
-// The words and objects, untyped.
+// The handles and their objects, untyped.
 class HandleTable {
  public:
   HandleTable() = default;
@@ -102,7 +102,7 @@ class HandleTable {
   HandleTable(const HandleTable&) = delete;
   HandleTable& operator=(const HandleTable&) = delete;
 
-  // 0 when 2^24 handles are alive.
+  // Returns 0 if 2^24 handles are alive.
   uint64_t Add(HandleKind kind, std::shared_ptr<void> object);
   std::shared_ptr<void> Take(HandleKind kind, uint64_t handle);
   std::shared_ptr<void> Share(HandleKind kind, uint64_t handle) const;
@@ -116,11 +116,11 @@ class HandleTable {
   }
   size_t size() const;
 
-  // Around fork(), see handles.cc: nobody is in the table while the process is copied.
+  // Called around fork(), so that no thread is in the table while the process is copied; see handles.cc.
   void BeforeFork() ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex_);
   void AfterForkInParent() ABSL_UNLOCK_FUNCTION(mutex_);
   void AfterForkInChild() ABSL_UNLOCK_FUNCTION(mutex_);
-  // Whether there was a handle when this process, or one of its ancestors, was forked off.
+  // Whether this process or one of its ancestors was forked while there were handles.
   bool forked() const { return forked_.load(std::memory_order_relaxed); }
 
  private:
@@ -143,7 +143,7 @@ class HandleTable {
   std::atomic<bool> forked_{false};
 };
 
-// The process's table, typed.
+// Typed access to the process's table.
 class Handles {
  public:
   template <typename H>
@@ -166,7 +166,7 @@ class Handles {
         Table().Borrow(HandleTraits<H>::kKind, reinterpret_cast<uint64_t>(handle)));
   }
 
-  // Never destroyed, since threads may call during exit.
+  // Never destroyed, since threads may make calls during exit.
   static HandleTable& Table() {
     static HandleTable& table = MakeTable();
     return table;

@@ -23,8 +23,8 @@ struct LastError {
   gpushare_error_detail detail;
 };
 
-// A thread's own, made at its first failure. Not a thread-local variable itself: a library that is
-// loaded by dlopen() finds little room for those (glibc has some 1600 bytes for all of them).
+// The thread's error, allocated at its first failure. It is not itself thread-local, since a library loaded by dlopen() finds
+// little room for thread-local variables (glibc has some 1600 bytes for all libraries).
 thread_local LastError* last_error = nullptr;
 
 LastError& OfThisThread() {
@@ -34,7 +34,7 @@ LastError& OfThisThread() {
                                 last_error = nullptr;
                                 std::free(error);
                               }) == 0;
-  // What a thread that finds no memory is told may be another such thread's.
+  // Threads that find no memory share this error, and may see each other's.
   static LastError shared;
   void* const memory = has_key ? std::calloc(1, sizeof(LastError)) : nullptr;
   if (memory == nullptr || pthread_setspecific(key, memory) != 0) {

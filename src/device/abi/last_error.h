@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failure says besides its code, and how it reaches the C ABI.
+// The details of an error, and the last error of each thread for the C ABI.
 //
 //   return WithDetail(absl::ResourceExhaustedError("..."), {.tenant = "a", .limit = "memory", .asked = n});
 //   ...
 //   return SetLastError(status);   // in the C ABI: kept for gpushare_last_message() of this thread
 //
-// The thread's last error is there until the thread's very end: what is called while thread-local
-// objects are destroyed may fail too.
+// A thread's last error lasts until the very end of the thread, since calls made while thread-local objects are destroyed may
+// fail too.
 #ifndef GPUSHARE_DEVICE_ABI_LAST_ERROR_H_
 #define GPUSHARE_DEVICE_ABI_LAST_ERROR_H_
 
@@ -28,7 +28,7 @@ absl::Status WithDetail(absl::Status status, const Detail& detail);
 
 // OK changes nothing. Returns the status' code.
 gpushare_status SetLastError(const absl::Status& status);
-// The same without an absl::Status, for when there is no memory left.
+// The same without an absl::Status, for use when no memory is left.
 gpushare_status SetLastError(gpushare_status code, const char* message);
 
 const char* LastMessage();

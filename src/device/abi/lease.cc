@@ -20,7 +20,7 @@ using namespace gpushare::device;
 
 namespace {
 
-// What holds for each member of a gang, too: all but the streams.
+// Reads the options that also apply to each member of a gang: everything except the streams.
 absl::StatusOr<LeaseRequest> ReadRequest(const gpushare_lease_options& known, base::Clock& clock) {
   LeaseRequest request;
   request.exclusive = known.exclusive != 0;
@@ -41,7 +41,7 @@ absl::StatusOr<LeaseRequest> ReadRequest(const gpushare_lease_options& known, ba
   }
   if (known.timeout_ns != GPUSHARE_FOREVER) {
     const Time now = clock.Now();
-    // "Does not wait" leaves the arbiter time to answer.
+    // A timeout of zero still leaves the arbiter time to answer.
     const Nanos timeout = std::max(Nanos(known.timeout_ns), Micros(10));
     if (timeout < kNever - now) request.deadline = now + timeout;
   }
@@ -88,7 +88,7 @@ gpushare_status gpushare_lease_acquire(gpushare_vdev vdev, const gpushare_lease_
 gpushare_status gpushare_lease_release(gpushare_lease lease, gpushare_lease_result* result) {
   return Guard([&]() -> absl::Status {
     if (Handles::Borrow(lease) == nullptr) return BadHandle(lease);
-    // Before the lease ends: a call that fails changes nothing.
+    // Checked before the lease ends, since a call that fails must change nothing.
     if (result != nullptr) GPUSHARE_RETURN_IF_ERROR(CheckStruct(result, "result"));
     const std::shared_ptr<Lease> held = Handles::Take(lease);
     if (held == nullptr) return BadHandle(lease);
@@ -141,7 +141,8 @@ gpushare_status gpushare_lease_request_cancel(gpushare_lease_request request) {
 }
 
 gpushare_status gpushare_lease_request_destroy(gpushare_lease_request request) {
-  // As a watchdog's: on its own thread it cannot go meanwhile, and must not be the last to hold it.
+  // Borrowed, not shared: on its own thread the request cannot be destroyed meanwhile, and that thread must not hold the
+  // last reference.
   const PendingLease* const own = Handles::Borrow(request);
   if (own != nullptr && own->OnItsThread()) {
     return SetLastError(
@@ -166,7 +167,7 @@ gpushare_status gpushare_gang_acquire(const gpushare_gang_member* members, size_
           "gang: 'streams' of the options is not empty; give each member its own");
     }
     std::vector<Gang::Member> all;
-    // The caller's array is of structs of its own version.
+    // The caller's array has structs of the caller's version, which may differ in size.
     const auto* at = reinterpret_cast<const unsigned char*>(members);
     for (size_t i = 0; i < member_count; ++i, at += members->struct_size) {
       GPUSHARE_ASSIGN_OR_RETURN(

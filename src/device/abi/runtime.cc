@@ -90,7 +90,7 @@ gpushare_status gpushare_thread_start(gpushare_runtime runtime, const char* name
     GPUSHARE_SHARE(owner, runtime);
     GPUSHARE_NOT_NULL(body);
     GPUSHARE_NOT_NULL(thread);
-    // The thread keeps the runtime, and so its clock.
+    // The thread keeps the runtime and thereby its clock alive.
     return NewHandle(thread, std::make_shared<Thread>(owner->clock(), name == nullptr ? "" : name,
                                                       [owner, body, argument] { body(argument); }));
   });
@@ -98,7 +98,7 @@ gpushare_status gpushare_thread_start(gpushare_runtime runtime, const char* name
 
 gpushare_status gpushare_thread_join(gpushare_thread thread) {
   return Guard([&]() -> absl::Status {
-    // Borrowed: on itself it cannot go meanwhile, and must not be the last to hold it.
+    // Borrowed, not shared: on itself the thread cannot be destroyed meanwhile, and must not hold the last reference.
     const Thread* const own = Handles::Borrow(thread);
     if (own != nullptr && own->OnItself()) {
       return absl::FailedPreconditionError(

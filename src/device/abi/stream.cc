@@ -102,7 +102,8 @@ gpushare_status gpushare_function_footprint(gpushare_gpu gpu, struct CUfunc_st* 
     GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
         opened->FindFootprint(function, launch, gate::KernelKey(function, launch), &found),
         "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
-    *footprint = std::min(static_cast<double>(found), 1.0);  // of the SMs, however many waves
+    // The part of the SMs, however many waves the launch takes.
+    *footprint = std::min(static_cast<double>(found), 1.0);
     return absl::OkStatus();
   });
 }
@@ -142,7 +143,7 @@ gpushare_status gpushare_stream_native(gpushare_stream stream, struct CUstream_s
 gpushare_status gpushare_stream_launch(gpushare_stream stream, struct CUfunc_st* function,
                                        const gpushare_shape* shape, void** params,
                                        int64_t timeout_ns) {
-  // Nothing of it allocates or throws.
+  // The fast path neither allocates nor throws, so it needs no Guard().
   const Stream* const to = Handles::Borrow(stream);
   if (to != nullptr && shape != nullptr && timeout_ns >= 0) [[likely]] {
     const driver::LaunchShape launch = ToShape(*shape);

@@ -35,7 +35,7 @@ gpushare_status gpushare_trace_read(gpushare_trace trace, gpushare_trace_event* 
     GPUSHARE_NOT_NULL(got);
     if (count > 0) GPUSHARE_RETURN_IF_ERROR(CheckStruct(events, "events"));
     const std::vector<gpushare_trace_event> read = recording->Read(count);
-    // The caller's array is of structs of its own version.
+    // The caller's array has structs of the caller's version, which may differ in size.
     auto* out = reinterpret_cast<unsigned char*>(events);
     const size_t size = count > 0 ? events->struct_size : 0;
     for (const gpushare_trace_event& event : read) {

@@ -45,7 +45,8 @@ gpushare_status gpushare_watchdog_start(gpushare_gpu gpu, const gpushare_watchdo
 }
 
 gpushare_status gpushare_watchdog_stop(gpushare_watchdog watchdog) {
-  // Borrowed: on its own thread it cannot go meanwhile, and must not be the last to hold it.
+  // Borrowed, not shared: on its own thread the watchdog cannot be destroyed meanwhile, and that thread must not hold the last
+  // reference.
   const Watch* const own = Handles::Borrow(watchdog);
   if (own != nullptr && own->OnItsThread()) {
     return SetLastError(absl::FailedPreconditionError(
