@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets calls of the driver into a context of a virtual device's own until that ends: for those who do not keep the
-// virtual device, as a free does, which any thread may make while the last of its handles goes.
+// Admits driver calls into a virtual device's own context until that context ends. For callers that do not keep the virtual
+// device alive, such as a free, which any thread may make while the last handle is being destroyed.
 //
 //   const ContextDoor::Visit visit(door);
-//   if (visit.inside()) { ...calls of the driver in the context... } else { door.AwaitEnd(); }   // and its memory is gone
+//   if (visit.inside()) { ...calls of the driver in the context... } else { door.AwaitEnd(); }   // the memory is gone
 //
-// Threading: thread-safe. Nobody waits but for the end.
+// Threading: thread-safe. Only AwaitEnd() and Close() wait.
 #ifndef GPUSHARE_DEVICE_GPU_CONTEXT_DOOR_H_
 #define GPUSHARE_DEVICE_GPU_CONTEXT_DOOR_H_
 
@@ -40,13 +40,13 @@ class ContextDoor {
     bool inside_;
   };
 
-  // It was not waited for who is inside.
+  // Whether Close() gave up waiting while a visitor was inside.
   bool late() const { return late_.load(); }
-  // Until Ended().
+  // Waits for Ended().
   void AwaitEnd();
 
-  // Lets nobody in any more, and waits for those who are inside, at most until `deadline`: the driver may hold them for
-  // work that never ends.
+  // Admits no more visitors, and waits at most until `deadline` for those inside: the driver may hold them for work that never
+  // ends.
   void Close(Time deadline);
   void Ended();
 
@@ -57,7 +57,7 @@ class ContextDoor {
   void Leave();
 
   base::Clock& clock_;
-  std::atomic<uint32_t> inside_{0};  // how many, and kClosed
+  std::atomic<uint32_t> inside_{0};  // the number of visitors, and kClosed
   std::atomic<uint32_t> ended_{0};
   std::atomic<bool> late_{false};
 };

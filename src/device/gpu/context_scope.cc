@@ -10,7 +10,7 @@
 namespace gpushare::device {
 namespace {
 
-// The sites whose contexts there may be. Never destroyed: threads end after everything else.
+// The sites whose contexts may still exist. Never destroyed, since threads may end after everything else.
 struct Sites {
   base::Mutex mutex;
   uint64_t last ABSL_GUARDED_BY(mutex) = 0;
@@ -68,7 +68,7 @@ void ContextScope::Enter() {
 
 void ContextScope::Leave() { static_cast<void>(site_.driver.PopContext()); }
 
-// Where the program has put another on top of it, it stays below.
+// If the program has pushed another context on top, the context stays below it.
 void ContextScope::DropPushed(const driver::Driver& driver) {
   pushed = 0;
   driver::Context current = nullptr;

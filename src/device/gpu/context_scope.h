@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The context that the calling thread calls the driver in.
+// Makes the right context current for driver calls of the calling thread.
 //
 //   const ContextScope current(device.site());
 //   GPUSHARE_RETURN_IF_ERROR(current.status());
 //   driver.MemAlloc(...);
 //
-// It is the GPU's primary one or a virtual device's own, and is made current for good when the thread has none, for the
-// scope's length when it has another. What was made current for good on other threads than the one that ends the context is
-// taken off them at their next call.
+// The context is the GPU's primary one or a virtual device's own. If the thread has no current context, it is made current
+// permanently; if the thread has another, only for the length of the scope. When a context ends, other threads on which it
+// was made current permanently drop it at their next call.
 //
-// kTrust believes what was seen at the thread's last call and costs a comparison. It is for calls
-// that name a stream, since the driver refuses a stream of another context: those try again after
-// Distrust(). All others ask the driver.
+// kTrust relies on what was seen at the thread's last call, and costs only a comparison. It is for calls that name a stream,
+// since the driver refuses a stream of another context: such a call is then repeated after Distrust(). All other calls ask
+// the driver.
 #ifndef GPUSHARE_DEVICE_GPU_CONTEXT_SCOPE_H_
 #define GPUSHARE_DEVICE_GPU_CONTEXT_SCOPE_H_
 
@@ -28,7 +28,7 @@ class Gpu;
 struct Site {
   const driver::Driver& driver;
   driver::Context context = nullptr;
-  uint64_t id = 0;  // of no other, ever: ContextScope::NewSite()
+  uint64_t id = 0;  // never reused; made by ContextScope::NewSite()
 };
 
 class ContextScope {
@@ -53,11 +53,11 @@ class ContextScope {
     return result == driver::Result::kInvalidContext || result == driver::Result::kInvalidHandle;
   }
   static void Distrust() { bound = 0; }
-  // Whether kTrust would believe that the context is current: then no scope is needed for a call that names a stream.
+  // Whether kTrust would take the context to be current. If so, a call that names a stream needs no scope.
   static bool Trusts(const Site& site) { return bound == site.id; }
 
-  // For a program that is not to find a context current that it has not made so: at the end the calling thread has none
-  // again, if it had none at the beginning.
+  // If the calling thread has no current context at the beginning, it has none at the end either. For programs that must not
+  // find a context current that they have not made current themselves.
   class Restores {
    public:
     explicit Restores(const driver::Driver& driver);
@@ -71,7 +71,7 @@ class ContextScope {
   };
 
   static uint64_t NewSite();
-  // The context is about to go: if it was pushed for good on this thread, it is taken off it.
+  // The context is about to end: if it was pushed permanently on this thread, pops it.
   static void Forget(const Site& site);
 
  private:
@@ -79,10 +79,10 @@ class ContextScope {
   void Leave();
   static void DropPushed(const driver::Driver& driver);
 
-  static thread_local uint64_t bound;                  // the site seen current
-  static thread_local uint64_t pushed;                 // the site pushed for good
-  static thread_local driver::Context pushed_context;  // and its context
-  static thread_local uint64_t ends_seen;              // see `ends` there
+  static thread_local uint64_t bound;                  // the site last seen current
+  static thread_local uint64_t pushed;                 // the site pushed permanently
+  static thread_local driver::Context pushed_context;  // the context of `pushed`
+  static thread_local uint64_t ends_seen;  // the last seen value of `ends` (context_scope.cc)
 
   const Site& site_;
   bool pushed_ = false;

@@ -43,10 +43,10 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   options.recorder = recorder_;
   if (scheduler != nullptr) GPUSHARE_RETURN_IF_ERROR(ApplyScheduler(*scheduler, &options));
   scheduler_ = SchedulerInForce(options);
-  engine_options_ = options;  // of partitions as well
+  engine_options_ = options;  // used for partitions as well
   GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<client::GpuSession> session,
                             runtime_->SessionOn(ordinal_, info_));
-  if (session != nullptr) session->Enter();  // after the one that was here before
+  if (session != nullptr) session->Enter();  // waits for the session's former user
   session_ = std::move(session);
   options.supply = session_;
   options.copy_supply = session_;
@@ -60,7 +60,7 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   GPUSHARE_ASSIGN_OR_RETURN(site_.context, driver_.RetainPrimaryContext(ordinal_));
   const ContextScope current(*this);
   GPUSHARE_RETURN_IF_ERROR(current.status());
-  // The engine keeps the driver, not more than calls it.
+  // The engine only calls the driver, so the const_cast is safe.
   GPUSHARE_ASSIGN_OR_RETURN(
       engine_, gate::Engine::Create(const_cast<driver::Driver&>(driver_), site_.context, options));
   if (session_ != nullptr) {
@@ -153,7 +153,8 @@ Gpu::~Gpu() {
   uint64_t bytes_left = 0;
   if (context() != nullptr) {
     const ContextScope current(*this);
-    // To free memory and to give up the context may wait in the driver for work that never ends.
+    // Freeing memory and releasing the context may wait in the driver for work that never ends, so wait for the work first, with
+    // a bound.
     const std::string running = unfinished_.Await(
         clock(), clock().Now() + Nanos(static_cast<int64_t>(GPUSHARE_CLOSE_GRACE_NS)));
     abandoned = !running.empty();
@@ -170,10 +171,10 @@ Gpu::~Gpu() {
       base::MutexLock lock(&mutex_);
       left.assign(retired_.begin(), retired_.end());
     }
-    // A parent may go with the last that its children have.
+    // Releasing a child's last memory may end its parent, so all are held meanwhile.
     for (VirtualDevice* device : left) device->Hold();
     for (VirtualDevice* device : left) {
-      // The last of it may end the device.
+      // Releasing the last allocation may end the device.
       auto taken = runtime_->books().TakeAllOf(&device->account());
       auto pooled = pooled_.TakeAllOf(&device->account());
       for (const auto& [pointer, allocation] : taken) {
@@ -186,7 +187,7 @@ Gpu::~Gpu() {
       }
       for (const auto& [pointer, allocation] : pooled) {
         if (!abandoned) static_cast<void>(driver_.MemFree(pointer));
-        device->Unhold();  // the pool is charged, below
+        device->Unhold();  // the pool's memory is credited below
       }
     }
     for (const std::shared_ptr<DriverPool>& pool : DriverPools()) {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One GPU of a runtime: its primary context, its engine, its
-// memory books, and who is bound to what.
+// One GPU of a runtime: its primary context, its engine, its memory books, and the bindings of streams, contexts and threads.
 //
-// All that is opened of a GPU in one runtime is this one object. Virtual devices hold it; it knows
-// them weakly.
+// All openings of a GPU in one runtime share this object. Virtual devices keep it alive; it refers to them weakly.
 //
-// Where a broker has the GPU's time and memory, all of this process's virtual devices together spend what its session
-// is granted: the quotas that they are promised come out of the grant when they are made, the rest as it is used.
+// If a broker manages the GPU, all of this process's virtual devices together spend what its session is granted: quotas come
+// out of the grant when the virtual devices are made, the rest as it is used.
 //
 // Locks: mutex_ guards the books. It is never held across a call of the driver or a wait.
 #ifndef GPUSHARE_DEVICE_GPU_GPU_H_
@@ -58,10 +56,10 @@ class Gpu final : private quota::Source, private quota::Holder {
  public:
   static absl::StatusOr<std::shared_ptr<Gpu>> Open(std::shared_ptr<Runtime> runtime, int ordinal,
                                                    const gpushare_scheduler_options* scheduler);
-  // Waits a while for what still runs of streams that are gone, then frees what tenants have left
-  // allocated. What does not end keeps its context and that memory; TakeCloseReport() tells.
+  // Waits a while for work on destroyed streams that still runs, then frees memory that tenants have left allocated. If the
+  // work does not end, the context and that memory are kept; TakeCloseReport() tells.
   ~Gpu() override;
-  // What the last GPU that this thread was the last to need left behind; OK when nothing. Once.
+  // What the last GPU that this thread has closed left behind; OK if nothing. Returned once.
   static absl::Status TakeCloseReport();
 
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
@@ -72,55 +70,54 @@ class Gpu final : private quota::Source, private quota::Holder {
   driver::Context context() const { return site_.context; }  // the primary one
   const Site& site() const { return site_; }
   gate::Engine& engine() const { return *engine_; }
-  // An engine beside it, for a partition of so many SMs, which the watchdog watches as well.
+  // A further engine, for a partition of `sm_count` SMs. The watchdog watches it too.
   absl::StatusOr<std::shared_ptr<gate::Engine>> NewEngine(int sm_count);
-  // OK while no context that virtual devices share is lost.
+  // OK unless a context that virtual devices share is lost.
   absl::Status health() const;
-  // As Engine::Watch(), of every engine here.
+  // Engine::Watch() for every engine of the GPU.
   bool Watch(const std::shared_ptr<gate::Watchdog>& watchdog);
   Partitions& partitions() { return *partitions_; }
   const std::shared_ptr<gate::Recorder>& recorder() const { return recorder_; }
-  // Of what lies in the driver's pools of virtual devices; all else is in the runtime's books.
+  // The allocations in the driver's pools of virtual devices; all others are in the runtime's books.
   quota::PointerTable& pooled() { return pooled_; }
   bool has_driver_pools() const { return has_driver_pools_.load(std::memory_order_relaxed); }
-  // What the books know the virtual device in a slot by.
+  // The number by which the books know the virtual device in a slot.
   uint32_t OwnerIn(uint32_t slot) const { return number_ << Runtime::kSlotBits | slot; }
   gate::FootprintCache& footprints() { return footprints_; }
   const gpushare_scheduler_options& scheduler() const { return scheduler_; }
-  // InvalidArgument unless what `options` gives is what is in force.
+  // InvalidArgument unless the options given agree with those in force.
   absl::Status CheckSame(const gpushare_scheduler_options& options) const;
-  // Memory less the reserve; with a broker what its share is, if that is less.
+  // Memory less the reserve, or the share that the broker grants if that is less.
   uint64_t capacity() const;
-  // What all virtual devices hold together, also those that are gone but for their memory.
+  // What all virtual devices hold together, including those that are gone and have left memory.
   uint64_t HeldByAll() const;
   uint64_t reserve() const { return reserve_; }
 
-  // Part of the SMs that a launch can hold. InvalidArgument for an impossible shape.
+  // The part of the SMs that a launch can occupy. InvalidArgument for an impossible shape.
   driver::Result FindFootprint(driver::Function function, const driver::LaunchShape& shape,
                                uint64_t key, float* footprint);
 
-  // Whose work is it, when the call does not say? `stream` null: it is on none. FailedPrecondition when
-  // the thread's tenant has no device here.
+  // The virtual device of a call that does not name one; `stream` null: on no stream. FailedPrecondition: the thread's tenant
+  // has no device here.
   absl::StatusOr<std::shared_ptr<VirtualDevice>> Resolve(driver::Stream stream);
-  // The size of an allocation of gpushare's; `owner` is null when its virtual device is gone.
-  // NotFound.
+  // The size of an allocation made by gpushare; `owner` becomes null if its virtual device is gone. NotFound: not gpushare's.
   absl::StatusOr<uint64_t> FindPointer(driver::DevicePtr pointer,
                                        std::shared_ptr<VirtualDevice>* owner) const;
   void BindContext(driver::Context context, const std::shared_ptr<VirtualDevice>& device);
-  // AlreadyExists: it is bound.
+  // AlreadyExists: the stream is bound.
   absl::Status BindStream(driver::Stream native, const std::weak_ptr<Stream>& stream);
   void UnbindStream(driver::Stream native);
   std::shared_ptr<Stream> BoundStream(driver::Stream native) const;  // null: none is bound
 
-  // Admission of a new device, and of new limits for one. AlreadyExists: the tenant has one.
+  // Admission of a new device, and of new limits for a device. AlreadyExists: the tenant has a device.
   struct Seat {
     uint64_t promise = 0;
-    uint64_t of_parent = 0;  // its promise among those of its parent's children; 0: it has none
+    uint64_t of_parent = 0;  // its promise among those of its parent's children; 0: no parent
     uint32_t slot = 0;
   };
   absl::StatusOr<Seat> Admit(VirtualDevice* device, const spec::Limits& limits);
   absl::Status Change(VirtualDevice* device, const spec::Limits& limits);
-  // The share returns; the slot stays until Forget(), as long as memory is left.
+  // Gives the share back. The slot stays until Forget(), which comes when no memory is left.
   void Return(VirtualDevice* device);
   void Forget(VirtualDevice* device);
   VirtualDevice* InSlot(uint32_t slot) const {
@@ -128,22 +125,23 @@ class Gpu final : private quota::Source, private quota::Holder {
         std::memory_order_acquire);
   }
 
-  // Memory without a quota is charged to this account as well: what the quotas of others leave, and with a broker as
-  // much of that as was granted.
+  // Memory without a quota is also charged to this account. Its limit is what the quotas of others leave, with a broker of
+  // what was granted.
   quota::Account& unpromised() { return *unpromised_; }
-  // With the broker; null: there is none.
+  // The session with the broker; null: no broker.
   const std::shared_ptr<client::GpuSession>& session() const { return session_; }
-  // What tenants leave unused of their quotas is lent to those that may borrow.
+  // Lends the unused parts of quotas to tenants that may borrow.
   quota::LoanBook& loans() { return loans_; }
-  // Of what `owner` has lent, as much comes back as it lacks: from the least important borrower first; idle memory of
-  // all of them before anybody is asked, which is done if `ask`. `began`: as VirtualDevice::TrimPools().
+  // Takes back what `owner` lacks of the memory that it has lent, from the borrowers of the lowest priority first. Idle
+  // memory of all borrowers is taken first; then, if `ask`, their callbacks are called. `began`: see
+  // VirtualDevice::TrimPools().
   void Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask,
               std::optional<Time> began);
-  // Who waits for memory of `whose` looks when streams have come to what was freed on them before: in its pools, in those of
-  // who has no quota either, and of borrowers.
+  // Arranges that waiters for memory of `whose` look again when streams have reached earlier frees: in its pools, in those
+  // of devices charged to the same account, and in those of borrowers.
   void TellOfFreed(const VirtualDevice& whose);
-  // Memory that is idle in pools of others that are charged to the same account in the end: all that have no quota, or a parent
-  // and its children; and of virtual devices that are gone.
+  // Gives back idle memory in pools of other devices that are charged to the same root account (all without a quota, or a
+  // parent and its children), and of virtual devices that are gone.
   void TrimFamily(const VirtualDevice& but, uint64_t bytes, std::optional<Time> began);
 
   void AddDevice(const std::shared_ptr<VirtualDevice>& device);
@@ -151,39 +149,40 @@ class Gpu final : private quota::Source, private quota::Holder {
   uint64_t PromisedMemory() const;
   double PromisedGuarantees() const;
   Room room();
-  // Of a tenant with a parent: what that one's virtual device here has left; none of it where there is none.
+  // For a tenant with a parent: what the parent's virtual device here has left; nothing if it has none.
   Room RoomFor(const Tenant& tenant);
 
-  // Leases: which virtual device each thread holds one of, and how many of them; `held` is what they have in common.
+  // Leases: the virtual device of which a thread holds leases, and how many; `held` is their common state.
   struct ThreadLease {
     VirtualDevice* device = nullptr;
     std::shared_ptr<HeldLease> held;
     int count = 0;
   };
-  // Another one of `thread`: what it holds already, one more of it if it is of `device`; without a device: this is the first.
+  // Enters a lease of `thread`. Returns what the thread holds already, with the count raised if that is of `device`; without
+  // a device if this is its first lease.
   ThreadLease EnterLease(uint64_t thread, VirtualDevice* device,
                          const std::shared_ptr<HeldLease>& held);
-  // One less. True: that was the last.
+  // Removes one lease. True: that was the last.
   bool LeaveLease(uint64_t thread);
-  VirtualDevice* LeaseOf(uint64_t thread) const;  // null: it holds none here
+  VirtualDevice* LeaseOf(uint64_t thread) const;  // null: the thread holds no lease here
 
-  // Segments that pools cut up. PoolAt() is null where no pool has memory.
+  // Segments of pools. PoolAt() is null for memory outside them.
   void AddSegment(driver::DevicePtr base, uint64_t bytes, std::shared_ptr<MemoryPool> pool);
   void RemoveSegment(driver::DevicePtr base);
   std::shared_ptr<MemoryPool> PoolAt(driver::DevicePtr pointer) const;
 
-  // Pools of the driver's that hold memory, also of virtual devices that are gone.
+  // The driver's pools that hold memory, including those of virtual devices that are gone.
   void AddDriverPool(const std::shared_ptr<DriverPool>& pool);
   void RemoveDriverPool(const DriverPool* pool);
 
-  // Puts back the entry of an allocation in a pool that the driver would not free, unless the allocation is
-  // gone: another thread freed the same pointer, found no entry, since this one had taken it, and was
-  // faster in the driver. False: it is gone.
+  // Puts back the entry of an allocation in a pool that the driver refused to free, unless the allocation is gone. It is
+  // gone (false) if another thread freed the same pointer, found no entry because this thread had taken it, and reached the
+  // driver first.
   bool PutBack(driver::DevicePtr pointer, const quota::Allocation& allocation);
 
   Unfinished& unfinished() { return unfinished_; }
 
-  // Streams that gpushare is capturing now.
+  // The number of streams that gpushare is capturing.
   std::atomic<int>& captures() { return captures_; }
 
  private:
@@ -195,18 +194,18 @@ class Gpu final : private quota::Source, private quota::Holder {
   Gpu(std::shared_ptr<Runtime> runtime, int ordinal);
   absl::Status Start(const gpushare_scheduler_options* scheduler);
   absl::Status StartBooks();
-  // Where unpromised() has its memory from, with a broker.
+  // The source of memory for unpromised(), with a broker.
   bool GetRoom(quota::Account& account, uint64_t bytes, Time deadline) override;
   uint64_t Limit() const override;
   uint64_t Left() const override;
   uint64_t Reclaiming() const override;
-  // What all of the GPU's virtual devices have of it.
+  // The memory of all virtual devices of the GPU, as charged to the broker.
   uint64_t Charged() const override;
   void SetLimit(uint64_t limit) override;
   quota::Holder::Figures figures() const override;
-  // What a promise takes that the broker has not granted yet. ResourceExhausted: nor does it.
+  // Asks the broker for what a promise needs beyond its grants. ResourceExhausted: the broker refuses.
   absl::Status AskFor(const Tenant& tenant, uint64_t bytes);
-  // Whether `limits` of `device` are within its parent's, and cover its children's.
+  // Whether `limits` of `device` are within its parent's limits and cover its children's.
   absl::Status CheckFamily(const VirtualDevice& device, const spec::Limits& limits) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Seat> TakeSeat(VirtualDevice* device, const Admission::Promise& promise)
@@ -231,14 +230,14 @@ class Gpu final : private quota::Source, private quota::Holder {
   std::unique_ptr<gate::Engine> engine_;
   uint64_t capacity_ = 0, reserve_ = 0;
   std::shared_ptr<client::GpuSession> session_;
-  uint32_t number_ = 0;  // in the runtime; 0: none yet
+  uint32_t number_ = 0;  // the GPU's number in the runtime; 0: none yet
   quota::PointerTable pooled_;
   std::atomic<bool> has_driver_pools_{false};
   gate::FootprintCache footprints_;
   quota::LoanBook loans_;  // outlives the accounts
   std::unique_ptr<quota::Account> unpromised_;
   std::atomic<uint64_t> apart_{
-      0};  // promised, and held beyond a quota: of the limit, what is not unpromised_'s
+      0};  // promised, or held beyond a quota: the part of the limit that is not available to unpromised_
   mutable std::atomic<uint64_t> most_charged_{0};
   std::atomic<int> captures_{0};
   Unfinished unfinished_;
@@ -246,11 +245,11 @@ class Gpu final : private quota::Source, private quota::Holder {
   mutable base::Mutex mutex_;
   std::optional<Admission> books_ ABSL_GUARDED_BY(mutex_);
   uint64_t limit_ ABSL_GUARDED_BY(mutex_) =
-      0;  // of all together: capacity_, or what the broker has granted
-  uint64_t denied_before_ ABSL_GUARDED_BY(mutex_) = 0;  // to devices that are gone
+      0;  // limit of all devices together: capacity_, or what the broker has granted
+  uint64_t denied_before_ ABSL_GUARDED_BY(mutex_) = 0;  // refusals of devices that are gone
   std::map<uint64_t, std::weak_ptr<VirtualDevice>> devices_ ABSL_GUARDED_BY(mutex_);  // by promise
-  // Every virtual device that memory may be charged to, also those that are gone but for their
-  // memory. Read without the lock, by whoever holds a reason for the device to exist.
+  // Every virtual device to which memory may be charged, including those that are gone and have left memory. Read without
+  // the lock by callers that know that the device exists.
   static constexpr int kChunkBits = 10;
   static constexpr uint32_t kChunkMask = (1u << kChunkBits) - 1;
   using Chunk = std::atomic<VirtualDevice*>;
@@ -259,7 +258,7 @@ class Gpu final : private quota::Source, private quota::Holder {
   std::vector<uint32_t> free_slots_ ABSL_GUARDED_BY(mutex_);
   std::map<const Tenant*, VirtualDevice*> seated_ ABSL_GUARDED_BY(mutex_);
   std::set<VirtualDevice*> retired_ ABSL_GUARDED_BY(mutex_);  // gone, with memory left
-  // Seated, with a quota that was made smaller than what they hold.
+  // Devices with a seat whose quota was made smaller than what they hold.
   std::set<VirtualDevice*> over_quota_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::Stream, std::weak_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::Context, std::weak_ptr<VirtualDevice>> contexts_ ABSL_GUARDED_BY(mutex_);

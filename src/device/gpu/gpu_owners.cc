@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose is it: the work on a stream, a pointer, a lease, a pool's memory?
+// To whom things on the GPU belong: the work on a stream, a pointer, a lease, a pool's memory.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,7 +65,7 @@ absl::StatusOr<uint64_t> Gpu::FindPointer(driver::DevicePtr pointer,
     }
     return bytes;
   }
-  // Under the lock whoever is in a slot exists; it may be another one by now.
+  // Under the lock, the device in a slot exists, but it may be another one by now.
   base::MutexLock lock(&mutex_);
   VirtualDevice* const device = InSlot(slot);
   if (device != nullptr && &device->account() == allocation.account) {
@@ -96,7 +96,7 @@ void Gpu::UnbindStream(driver::Stream native) {
   streams_.erase(native);
 }
 
-// The last to let go of it does so without the lock.
+// Returns the reference, so that if it is the last one it is released without the lock.
 std::shared_ptr<Stream> Gpu::BoundStream(driver::Stream native) const {
   base::MutexLock lock(&mutex_);
   const auto at = streams_.find(native);
@@ -152,7 +152,7 @@ std::vector<std::shared_ptr<DriverPool>> Gpu::DriverPools() const {
   return pools;
 }
 
-// Frees come through their streams without a word, also after the virtual device is gone.
+// The driver does not report when frees in stream order have taken effect, and that may be after the virtual device is gone.
 void Gpu::TrimUnusedPools() {
   for (const std::shared_ptr<DriverPool>& pool : DriverPools()) pool->TrimIfUnused();
 }
@@ -166,7 +166,7 @@ bool Gpu::PutBack(driver::DevicePtr pointer, const quota::Allocation& allocation
   if (pooled_.Insert(pointer, allocation, &newer) != quota::PointerTable::InsertResult::kReplaced) {
     return true;
   }
-  // The address is somebody's again already.
+  // The address has already been allocated again.
   static_cast<void>(pooled_.Insert(pointer, newer));
   return false;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has been promised how much of it: admission, what comes out of a broker's grant, what is lent and comes back.
+// The promises of a GPU's memory and time: admission, memory from a broker's grant, lending and taking back.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -20,18 +20,18 @@
 
 namespace gpushare::device {
 
-// Beyond what is promised now. Only devices that hold more than was promised to them are looked at, not all there
-// are. What is borrowed is charged to who lends it.
+// Memory held beyond the present promises. Only devices that hold more than was promised to them are visited. Borrowed memory
+// is charged to the lender.
 uint64_t Gpu::HeldByQuotas() {
   uint64_t held = 0;
   for (const VirtualDevice* device : retired_) {
     const quota::Account& account = device->account();
     if (device->has_quota()) held += loans_.WithoutLoan(account);
   }
-  // Of a quota that was shrunk below use, what is above it.
+  // For a quota that was lowered below its use, the excess.
   for (auto at = over_quota_.begin(); at != over_quota_.end();) {
     const uint64_t over = loans_.Over((*at)->account());
-    if (over == 0) {  // nothing is granted to it that would bring it back here
+    if (over == 0) {  // it cannot exceed its quota again without another resize
       at = over_quota_.erase(at);
       continue;
     }
@@ -52,7 +52,7 @@ void Gpu::UpdateUnpromised() {
 
 namespace {
 
-// What a child is promised comes out of what its parent is.
+// A child's promise comes out of its parent's, so it takes nothing of the GPU's.
 Admission::Promise PromiseOf(const VirtualDevice& device, const spec::Limits& limits) {
   if (device.parent() != nullptr) return {};
   return {limits.memory, limits.compute.guarantee};
@@ -99,7 +99,7 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const spec::Limits& 
   TrimUnusedPools();
   const Tenant& tenant = device->tenant();
   const Admission::Promise promise = PromiseOf(*device, limits);
-  // What nobody is promised others take meanwhile, without the lock.
+  // Repeats, since unpromised memory may be taken by others while the lock is not held.
   for (;;) {
     {
       base::MutexLock lock(&mutex_);
@@ -158,7 +158,7 @@ absl::Status Gpu::Change(VirtualDevice* device, const spec::Limits& limits) {
     {
       base::MutexLock lock(&mutex_);
       UpdateUnpromised();
-      // What it holds above its old quota is about to be covered by the new one.
+      // The new quota will cover what the device holds above its old one.
       uint64_t held = HeldWithoutQuota();
       if (device->has_quota()) held -= std::min(held, loans_.Over(account));
       GPUSHARE_RETURN_IF_ERROR(CheckFamily(*device, limits));
@@ -180,12 +180,12 @@ absl::Status Gpu::Change(VirtualDevice* device, const spec::Limits& limits) {
     GPUSHARE_RETURN_IF_ERROR(
         AskFor(device->tenant(), quota::Minus(*limits.memory, account.guarantee())));
   }
-  // Of a child. Its waiters are served by its parent's line.
+  // The device is a child. Its waiters are in its parent's line.
   account.SetLimit(limits.memory.value_or(quota::kUnlimited));
   return absl::OkStatus();
 }
 
-// What the quotas leave of the limit must have room for it.
+// Makes the limit large enough that what the quotas leave has room for `bytes`.
 absl::Status Gpu::AskFor(const Tenant& tenant, uint64_t bytes) {
   if (session_ == nullptr || unpromised_->Grow(bytes)) return absl::OkStatus();
   const uint64_t left = Left();
@@ -239,7 +239,7 @@ void Gpu::Return(VirtualDevice* device) {
   retired_.insert(device);
   if (device->has_quota()) loans_.Retire(device->account(), *unpromised_);
   devices_.erase(device->seat_.promise);
-  // Its streams are unbound already, since they keep it.
+  // Its streams keep the device alive, so they are unbound already.
   std::erase_if(contexts_, [](const auto& entry) { return entry.second.expired(); });
   UpdateUnpromised();
 }
@@ -306,7 +306,7 @@ void Gpu::SetLimit(uint64_t limit) {
 
 uint64_t Gpu::HeldByAll() const {
   base::MutexLock lock(&mutex_);
-  uint64_t held = unpromised_->Usage().committed;  // of all without a quota
+  uint64_t held = unpromised_->Usage().committed;  // of all devices without a quota
   const auto count = [&](const VirtualDevice* device) {
     if (device->has_quota()) held += device->account().Usage().committed;
   };
@@ -342,13 +342,13 @@ void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks
     return &device->account() == &owner.account().root() || device->account().loan() == 0;
   });
   std::stable_sort(borrowers.begin(), borrowers.end(), [](const auto& a, const auto& b) {
-    if (a->band() != b->band()) return a->band() > b->band();  // the low one first
+    if (a->band() != b->band()) return a->band() > b->band();  // the lowest priority first
     return a->account().loan() > b->account().loan();
   });
   const auto wanted_of = [&](const VirtualDevice& device) {
     return std::min(device.account().loan(), lacks());
   };
-  // What a parent has borrowed its children may hold.
+  // Memory that a parent has borrowed may be held by its children.
   const auto holders_of = [&](const std::shared_ptr<VirtualDevice>& borrower) {
     std::vector<VirtualDevice*> holders = {borrower.get()};
     if (!borrower->has_children()) return holders;
@@ -372,7 +372,7 @@ void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks
       for (int times = 0; times < kMostTimes; ++times) {
         const uint64_t wanted = wanted_of(*borrower);
         if (wanted == 0 || !device->AskBack(wanted)) break;
-        device->TrimPools(wanted, began);  // where it keeps what was freed
+        device->TrimPools(wanted, began);  // the pools may have kept what was freed
       }
     }
   }

@@ -29,8 +29,8 @@ absl::StatusOr<gpushare_overhead> Overhead(const Gpu& gpu) {
   gpushare_overhead found = {};
   found.reserve = gpu.reserve();
   found.overhead = UINT64_MAX;
-  // The two figures are not of one instant: an allocation in between is not overhead. Where there is one at each look, the
-  // least that it can be.
+  // The two figures are not taken at the same instant, and an allocation in between must not count as overhead. If there is
+  // an allocation during each look, the smallest overhead is returned.
   for (int look = 0; look < kLooks; ++look) {
     const uint64_t before = gpu.HeldByAll();
     GPUSHARE_ASSIGN_OR_RETURN(const driver::Nvml::ByProcess processes,

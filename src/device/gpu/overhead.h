@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process holds of a GPU beside what is charged: contexts, modules and what libraries keep for themselves.
+// The memory that this process holds on a GPU beyond what is charged: contexts, modules and libraries' own memory.
 #ifndef GPUSHARE_DEVICE_GPU_OVERHEAD_H_
 #define GPUSHARE_DEVICE_GPU_OVERHEAD_H_
 
@@ -9,7 +9,7 @@
 
 namespace gpushare::device {
 
-// By the driver's own count of this process, which NVML tells. Unavailable: it does not.
+// Uses the driver's count for this process, from NVML. Unavailable: NVML has no figure.
 absl::StatusOr<gpushare_overhead> Overhead(const Gpu& gpu);
 
 }  // namespace gpushare::device

@@ -89,7 +89,7 @@ gpushare_gpu_probe Probe(const Runtime& runtime, const std::string& name) {
   }
   const absl::Status memory = ReadMemory(driver, *ordinal, &probe);
   if (!memory.ok()) Describe(memory, &probe);
-  // Nearer to what went wrong than what the driver says of it afterwards.
+  // The first error is more precise than what the driver reports afterwards.
   if (!health.ok()) Describe(health, &probe);
   return probe;
 }

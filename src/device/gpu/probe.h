@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is a GPU there, does it work, and which limits of others apply to it?
+// Finds out whether a GPU exists and works, and which limits of others apply to it.
 #ifndef GPUSHARE_DEVICE_GPU_PROBE_H_
 #define GPUSHARE_DEVICE_GPU_PROBE_H_
 
@@ -10,7 +10,7 @@
 
 namespace gpushare::device {
 
-// Never fails: what is wrong is in the probe's state and reason.
+// Never fails: errors are in the probe's state and reason.
 gpushare_gpu_probe Probe(const Runtime& runtime, const std::string& name);
 
 }  // namespace gpushare::device

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every counter of every virtual device of a runtime, behind gpushare_snapshot.
+// All counters of all virtual devices of a runtime, behind gpushare_snapshot.
 #ifndef GPUSHARE_DEVICE_GPU_SNAPSHOT_H_
 #define GPUSHARE_DEVICE_GPU_SNAPSHOT_H_
 

@@ -27,7 +27,7 @@ std::optional<std::string> ReadFile(const std::string& path) {
   return text.str();
 }
 
-// An MPS server listens at a socket in its pipe directory.
+// Whether an MPS server runs: it listens at a socket in its pipe directory.
 bool MpsServer() {
   const std::string folder = base::GetEnv("CUDA_MPS_PIPE_DIRECTORY").value_or("/tmp/nvidia-mps");
   struct stat info;

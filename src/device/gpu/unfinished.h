@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams that were destroyed while their work went on: what closing a GPU has to wait for.
+// Streams that were destroyed while they had work. Closing a GPU has to wait for that work.
 //
 //   unfinished.Leave("trainer", StreamEnd::Of(driver, native));   // before the stream is destroyed
 //   std::string who = unfinished.Await(clock, clock.Now() + kCloseGrace);   // empty: all has ended
@@ -23,7 +23,7 @@ namespace gpushare::device {
 class Unfinished {
  public:
   void Leave(const std::string& tenant, std::shared_ptr<StreamEnd> end);
-  // Waits until everything has ended, at most until `deadline`. Tells what has not, as
+  // Waits until all work has ended, at most until `deadline`. Returns what has not ended, such as
   // "tenant 'a' (2 streams), tenant 'b' (1 stream)".
   std::string Await(base::Clock& clock, Time deadline);
 
@@ -32,7 +32,7 @@ class Unfinished {
     std::string tenant;
     std::shared_ptr<StreamEnd> end;
   };
-  // Forgets those that have ended. Queries, which the driver may refuse a thread that captures.
+  // Forgets the ends that have come. Makes queries, which the driver may refuse on a thread that captures a stream.
   void Sweep();
 
   base::Mutex mutex_;
