@@ -17,7 +17,8 @@ namespace {
 const std::string& Uuid(const Gpu& gpu) { return gpu.info().uuid; }
 
 absl::Status CheckMembers(const std::vector<Gang::Member>& members) {
-  for (size_t i = 1; i < members.size(); ++i) {  // sorted: equals are neighbours
+  // Sorted, so members on the same GPU are neighbours.
+  for (size_t i = 1; i < members.size(); ++i) {
     const Gpu& gpu = members[i].device->gpu();
     if (&gpu == &members[i - 1].device->gpu()) {
       return absl::InvalidArgumentError(absl::StrCat("gang: two of its members are on GPU ",
@@ -30,7 +31,7 @@ absl::Status CheckMembers(const std::vector<Gang::Member>& members) {
   return absl::OkStatus();
 }
 
-// Whether what the thread holds already keeps to the order of acquisition.
+// Whether the leases that the thread already holds keep to the order of acquisition.
 absl::Status CheckOrder(const std::vector<Gang::Member>& members, uint64_t thread) {
   const auto first = std::find_if(members.begin(), members.end(), [thread](const auto& member) {
     return member.device->gpu().LeaseOf(thread) == nullptr;
@@ -62,8 +63,8 @@ absl::StatusOr<std::shared_ptr<Gang>> Gang::Acquire(std::vector<Member> members,
   base::Clock& clock = members[0].device->gpu().clock();
   for (;;) {
     absl::StatusOr<std::shared_ptr<Gang>> gang = Try(members, request, clock);
-    // What is held for others for longer than the maximum goes back, and all begins anew: so nobody is kept
-    // out by a gang that waits for a tenant's cap, for one that is suspended, or for a high priority.
+    // Members that have been held for the maximum while others are missing go back, and acquiring begins anew. So a gang that
+    // waits for a tenant's cap, a suspended tenant or a high priority does not keep others out.
     if (gang.status().code() != absl::StatusCode::kDeadlineExceeded ||
         clock.Now() >= request.deadline) {
       return gang;

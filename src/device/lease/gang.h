@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases on several GPUs, all or none, behind gpushare_gang.
 //
-// Why no circle of gangs that wait for each other can form: each acquires in the order of the GPUs' UUIDs, so who
-// waits for a GPU holds only such that come before it, and of all that wait the one that waits for the last GPU
-// waits for a gang that is whole. A gang of a thread that holds a lease already keeps to the order too, or is
-// refused. What else may be waited for (single leases in any order, leases of no thread, a cap, a suspended tenant)
-// is bounded: what has been held for its maximum before the gang is whole goes back, and all begins anew.
+// Why gangs cannot wait for each other in a circle: each gang acquires in the order of the GPUs' UUIDs, so a gang that waits
+// for a GPU holds only GPUs before it. Of all waiting gangs, the one that waits for the last GPU therefore waits for a gang
+// that is complete. A gang of a thread that already holds a lease must keep to the order too, or is refused. All other waits
+// (for single leases in any order, leases of no thread, a cap, a suspended tenant) are bounded: if members have been held
+// for the maximum before the gang is complete, they go back, and acquiring begins anew.
 #ifndef GPUSHARE_DEVICE_LEASE_GANG_H_
 #define GPUSHARE_DEVICE_LEASE_GANG_H_
 
@@ -24,7 +24,7 @@ class Gang {
     std::vector<std::shared_ptr<Stream>> streams;
   };
 
-  // `request` is each member's, but for its streams.
+  // `request` applies to each member, except for its streams.
   static absl::StatusOr<std::shared_ptr<Gang>> Acquire(std::vector<Member> members,
                                                        const LeaseRequest& request);
   ~Gang();  // releases
@@ -32,7 +32,7 @@ class Gang {
   gate::Gate::LeaseResult Release();
 
  private:
-  // One round: DeadlineExceeded also when what was held first has been held for the maximum.
+  // One round. DeadlineExceeded also if the first member has been held for the maximum.
   static absl::StatusOr<std::shared_ptr<Gang>> Try(const std::vector<Member>& members,
                                                    const LeaseRequest& request, base::Clock& clock);
 

@@ -16,8 +16,8 @@ namespace {
 
 constexpr uint64_t kNoThread = 0;  // ThreadNumber() begins at 1
 
-// While a thread waits for a lease it counts as one that holds it. But not in what it calls to ask whether to wait on: a
-// lease that is taken there is one of its own.
+// While a thread waits for a lease, it counts as holding it, except in the callback that decides whether to go on waiting: a
+// lease taken there is separate.
 class HoldsWhileItWaits {
  public:
   HoldsWhileItWaits(Gpu& gpu, uint64_t thread, VirtualDevice& device,
@@ -34,7 +34,7 @@ class HoldsWhileItWaits {
   HoldsWhileItWaits(const HoldsWhileItWaits&) = delete;
   HoldsWhileItWaits& operator=(const HoldsWhileItWaits&) = delete;
 
-  // Whether it counts as one still.
+  // Whether the thread still counts as holding the lease.
   bool entered() const { return entered_; }
 
  private:
@@ -43,11 +43,11 @@ class HoldsWhileItWaits {
     self.gpu_.LeaveLease(self.thread_);
     self.entered_ = false;
     const int ends = self.own_.asked(self.own_.context);
-    // What was taken there may be held still; then there is nothing to wait for.
+    // A lease taken in the callback may still be held; then the wait ends.
     const VirtualDevice* const held =
         self.gpu_.EnterLease(self.thread_, &self.device_, self.lease_).device;
     self.entered_ = held == nullptr;
-    // Of the same device this one would be counted as an inner one, which nobody would ever release.
+    // With a lease of the same device, EnterLease() has counted this one as an inner lease, which would never be released.
     if (held == &self.device_) self.gpu_.LeaveLease(self.thread_);
     return self.entered_ ? ends : 1;
   } catch (const std::bad_alloc&) {
@@ -131,7 +131,7 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
   return lease;
 }
 
-// What is launched there through gpushare goes past the gate, until the last lease ends.
+// Lets launches through gpushare on these streams pass the gate until the last lease ends.
 void Lease::Cover(std::vector<std::shared_ptr<Stream>> streams) {
   const base::MutexLock lock(&lease_->mutex);
   lease_->streams.reserve(lease_->streams.size() + streams.size());
@@ -141,7 +141,7 @@ void Lease::Cover(std::vector<std::shared_ptr<Stream>> streams) {
   }
 }
 
-// What a library launches within it is the outer one's, wherever that goes.
+// Adds the streams of an inner lease to the outer one, so that work on them is measured as the outer lease's.
 void Lease::Extend(std::vector<std::shared_ptr<Stream>> streams) {
   if (streams.empty()) return;
   std::vector<gate::StreamGate*> gates;

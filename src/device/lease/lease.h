@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A permit for code that launches on its own, behind gpushare_lease.
+// A permit for code that makes its own launches, behind gpushare_lease.
 //
-// The gate knows leases but not nesting: which thread holds one is kept by the Gpu, so that one more of the same virtual device
-// waits for nothing and one of another is refused before it could wait for itself. Those of a thread are one lease of the
-// gate's, on the streams of all of them, until the last is released, in whichever order.
+// The gate does not know nested leases. The Gpu keeps which thread holds a lease, so that a further lease of the same virtual
+// device does not wait, and one of another virtual device is refused before the thread could wait for itself. All leases of a
+// thread are one lease at the gate, on the streams of all of them, until the last is released, in any order.
 #ifndef GPUSHARE_DEVICE_LEASE_LEASE_H_
 #define GPUSHARE_DEVICE_LEASE_LEASE_H_
 
@@ -30,13 +30,13 @@ struct LeaseRequest {
   Nanos maximum = Seconds(1);
   Time deadline = kNever;
   std::vector<std::shared_ptr<Stream>> streams;
-  bool held_back = false;                         // of a gang: counts from Begin()
-  const std::atomic<bool>* called_off = nullptr;  // as the gate's
+  bool held_back = false;                         // for a gang: the maximum counts from Begin()
+  const std::atomic<bool>* called_off = nullptr;  // see gate::LeaseRequest
 };
 
-// What the leases that a thread has at a time have in common.
+// The common state of the leases that a thread holds at a time.
 struct HeldLease {
-  uint64_t id = 0;  // the gate's; constant from when the first one is there
+  uint64_t id = 0;  // the gate's number; constant once the first lease has been acquired
   base::Mutex mutex;
   std::vector<std::shared_ptr<Stream>> streams ABSL_GUARDED_BY(mutex);
 };
@@ -45,7 +45,7 @@ class Lease {
  public:
   static absl::StatusOr<std::shared_ptr<Lease>> Acquire(std::shared_ptr<VirtualDevice> device,
                                                         LeaseRequest request);
-  // Whether all are of the device.
+  // Whether all streams belong to the device.
   static absl::Status CheckStreams(const VirtualDevice& device,
                                    const std::vector<std::shared_ptr<Stream>>& streams);
   ~Lease();  // releases
@@ -61,9 +61,9 @@ class Lease {
       : device_(std::move(device)), thread_(thread) {}
 
   const std::shared_ptr<VirtualDevice> device_;
-  const uint64_t thread_;  // that acquired it; 0: none
+  const uint64_t thread_;  // the thread that acquired it; 0: none
   std::shared_ptr<HeldLease> lease_;
-  bool inner_ = false;  // the thread held one already
+  bool inner_ = false;  // the thread already held a lease
   bool held_ = false;
 };
 

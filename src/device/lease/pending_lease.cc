@@ -19,7 +19,7 @@ namespace gpushare::device {
 namespace {
 
 constexpr int kEverybody = INT32_MAX;
-constexpr Nanos kIdle = Seconds(5);  // the thread stays so long
+constexpr Nanos kIdle = Seconds(5);  // how long the thread stays without requests
 
 void Raise(const base::UniqueFd& event) {
   if (!event) return;
@@ -54,7 +54,7 @@ void LeaseLine::Join(PendingLease& request) {
     start = !std::exchange(runs_, true);
   }
   if (!start) return Changed();
-  thread_.reset();  // it has come to its end
+  thread_.reset();  // the former thread has ended
   try {
     thread_ = clock_.StartThread("gpushare-lease", [this] { Run(); });
   } catch (...) {
@@ -79,7 +79,7 @@ void LeaseLine::AwaitDoneWith(const PendingLease& request) {
 void LeaseLine::Run() {
   id_ = std::this_thread::get_id();
   const base::Interrupt before = base::ExchangeInterrupt({&Expire, this});
-  // A virtual clock would leap to the end of an idle wait.
+  // A virtual clock would jump to the end of an idle wait, so the thread does not end there.
   const Nanos idle = clock_.LookEvery() == Nanos(0) ? kIdle : Nanos::max();
   Time idle_until = After(clock_.Now(), idle);
   for (;;) {

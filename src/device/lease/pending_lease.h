@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases that are asked for and not waited for, behind gpushare_lease_request.
+// Requests for leases that no thread of the caller waits for, behind gpushare_lease_request.
 //
-// A wait at the gate takes a thread. Each virtual device that is asked so has one (its LeaseLine), which acquires for all of its
-// requests, one after the other as they came, and ends when nobody has asked for a while. Such leases belong to no thread.
+// Waiting at the gate takes a thread. Each virtual device with such requests has one (in its LeaseLine), which acquires leases
+// for all of the requests in the order in which they came, and ends when there has been no request for a while. Such leases
+// belong to no thread.
 //
-// Who holds what: a request keeps its virtual device and the line, and the line's thread keeps neither: it only names requests,
-// each of which is there until its destructor has seen that the thread is done with it. So nothing of gpushare's ends on that
-// thread, which would wait for itself.
+// Ownership: a request keeps its virtual device and the line alive. The line's thread keeps neither: it only refers to requests,
+// and a request's destructor waits until the thread is done with it. So no object of gpushare is destroyed on that thread, which
+// would then wait for itself.
 //
-// Threading: thread-safe; a request is destroyed once, and not by its own `done`.
+// Threading: thread-safe. A request is destroyed once, and not by its own `done`.
 #ifndef GPUSHARE_DEVICE_LEASE_PENDING_LEASE_H_
 #define GPUSHARE_DEVICE_LEASE_PENDING_LEASE_H_
 
@@ -35,7 +36,7 @@ class PendingLease;
 class LeaseLine {
  public:
   explicit LeaseLine(base::Clock& clock) : clock_(clock) {}
-  ~LeaseLine();  // no request is left; not on its thread
+  ~LeaseLine();  // requires that no request is left; not on its own thread
   LeaseLine(const LeaseLine&) = delete;
   LeaseLine& operator=(const LeaseLine&) = delete;
 
@@ -43,23 +44,23 @@ class LeaseLine {
 
  private:
   friend class PendingLease;
-  // May throw, for want of memory or of threads; then it is not in the line.
+  // May throw if there is no memory or no thread left; then the request is not in the line.
   void Join(PendingLease& request);
   void AwaitDoneWith(const PendingLease& request);
   void Run();
   void Serve(PendingLease& request);
-  // While one waits for its turn: those behind it whose time is over.
+  // While one request waits for its turn, ends the requests behind it whose timeout has passed.
   static int Expire(void* line);
   void Changed();
 
   base::Clock& clock_;
   std::atomic<uint32_t> changed_{
-      0};  // bumped when somebody joins, and when the thread is done with one
-  std::atomic<uint32_t> starting_{0};  // a ClockLock's
+      0};  // incremented when a request joins, and when the thread is done with one
+  std::atomic<uint32_t> starting_{0};  // a ClockLock
   std::atomic<std::thread::id> id_{};
-  std::unique_ptr<base::ClockThread> thread_;  // with starting_
+  std::unique_ptr<base::ClockThread> thread_;  // guarded by starting_
 
-  base::Mutex mutex_;  // of its requests as well
+  base::Mutex mutex_;  // guards the requests as well
   std::deque<PendingLease*> waiting_ ABSL_GUARDED_BY(mutex_);
   PendingLease* serving_ ABSL_GUARDED_BY(mutex_) = nullptr;
   PendingLease* expiring_ ABSL_GUARDED_BY(mutex_) = nullptr;  // its `done` runs
@@ -69,21 +70,21 @@ class LeaseLine {
 
 class PendingLease {
  public:
-  // `done` (may be empty) is called once something has come of it, unless it is called off before; on the line's thread, with no
-  // lock held.
+  // `done` (may be empty) is called once there is a result, unless the request has been called off before. It runs on the line's
+  // thread, with no lock held.
   static absl::StatusOr<std::shared_ptr<PendingLease>> Ask(std::shared_ptr<VirtualDevice> device,
                                                            LeaseRequest request,
                                                            std::function<void()> done);
-  // Calls it off, and waits for a `done` that runs.
+  // Calls the request off, and waits for a running `done`.
   ~PendingLease();
   PendingLease(const PendingLease&) = delete;
   PendingLease& operator=(const PendingLease&) = delete;
 
-  // Readable when something has come of it; its own.
+  // A descriptor that is readable when there is a result; the request owns it.
   absl::StatusOr<int> Descriptor();
-  // Once. Unavailable: nothing has come of it yet.
+  // Returns the result, once. Unavailable: there is none yet.
   absl::StatusOr<std::shared_ptr<Lease>> Take();
-  // Nothing is acquired for it any more, and what was and nobody took goes back. Waits for nothing.
+  // Acquires nothing more for the request; a lease that has not been taken goes back. Does not wait.
   void CallOff();
 
   bool OnItsThread() const { return line_->OnItsThread(); }
@@ -97,14 +98,14 @@ class PendingLease {
   void Finish(absl::StatusOr<std::shared_ptr<Lease>> outcome);
 
   const std::shared_ptr<VirtualDevice> device_;
-  const std::shared_ptr<LeaseLine> line_;  // goes before the device, and with that its clock
+  const std::shared_ptr<LeaseLine> line_;  // destroyed before the device, which keeps its clock
   const LeaseRequest request_;
   const std::function<void()> done_;
   std::atomic<bool> called_off_{false};
-  // With the line's mutex, as Finish().
+  // Guarded by the line's mutex, which Finish() needs too.
   State state_ = State::kWaits;
   absl::StatusOr<std::shared_ptr<Lease>> outcome_ = nullptr;
-  base::UniqueFd event_;  // none: nobody has asked for it
+  base::UniqueFd event_;  // invalid until Descriptor() is called
 };
 
 }  // namespace gpushare::device
