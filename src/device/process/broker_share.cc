@@ -69,7 +69,7 @@ absl::StatusOr<BrokerShares::Share> BrokerShares::ShareOn(base::Clock& clock, in
                         absl::StrCat("the broker's share: ", spec.status().message()));
   }
   share.spec = *spec;
-  // What the tenant's processes have in common is the broker's to divide, and to lend.
+  // The broker divides and lends the memory that the tenant's processes share.
   share.spec.set &=
       ~(GPUSHARE_SPEC_MEMORY_SHARE | GPUSHARE_SPEC_MEMORY_CAP | GPUSHARE_SPEC_MEMORY_CAP_SHARE);
   share.spec.set |= GPUSHARE_SPEC_MEMORY;

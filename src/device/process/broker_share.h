@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process's shares when a broker has them.
+// A process's shares of GPUs when a broker divides them.
 //
-//   BrokerShares broker(BrokerOptions::OfEnvironment());                          // stays while its GPUs do
+//   BrokerShares broker(BrokerOptions::OfEnvironment());                          // must outlive its GPUs
 //   GPUSHARE_ASSIGN_OR_RETURN(Share share, broker.ShareOn(clock, ordinal, info, memory));
 //
-// What the broker says is in force; the spec is what the process asks for, where its tenant may.
+// The share that the broker grants is in force; the spec is what the process asks for if its tenant may ask.
 // Threading: one caller at a time.
 #ifndef GPUSHARE_DEVICE_PROCESS_BROKER_SHARE_H_
 #define GPUSHARE_DEVICE_PROCESS_BROKER_SHARE_H_
@@ -26,13 +26,13 @@ namespace gpushare::device {
 struct BrokerOptions {
   static constexpr char kNoBroker[] = "none";  // in place of a socket
 
-  std::string socket;  // empty: there is none
+  std::string socket;  // empty: no broker
   std::string tenant;
   std::string spec;
-  // The spec is what the environment says of the first GPU; of another it may say something else.
+  // The spec comes from the environment and is the one for the first GPU; for others the environment may have another.
   bool of_environment = false;
 
-  // GPUSHARE_BROKER, GPUSHARE_TENANT, and what the environment says of the first GPU's share.
+  // From GPUSHARE_BROKER, GPUSHARE_TENANT, and the environment's spec for the first GPU.
   static BrokerOptions OfEnvironment();
 };
 
@@ -40,17 +40,17 @@ class BrokerShares {
  public:
   explicit BrokerShares(BrokerOptions options) : options_(std::move(options)) {}
 
-  // Once; what ShareOn() does when it was not done before. Unavailable: the broker is not there, or does not answer.
-  // What it refuses comes with its own code.
+  // Connects, once; ShareOn() connects if this was not called. Unavailable: the broker is not there, or does not answer. A
+  // refusal has the broker's own code.
   absl::Status Connect(base::Clock& clock);
-  // Who the process is to the broker; empty before Connect().
+  // The process's tenant at the broker; empty before Connect().
   std::string tenant() const { return session_ == nullptr ? "" : session_->tenant(); }
 
   struct Share {
     std::shared_ptr<client::GpuSession> session;
-    gpushare_spec spec;  // its memory: what may be held at most now
+    gpushare_spec spec;  // `memory` is the most that may be held now
   };
-  // Of a GPU that has `memory` to promise; the same each time.
+  // The share of a GPU that has `memory` to promise. Returns the same each time.
   absl::StatusOr<Share> ShareOn(base::Clock& clock, int ordinal,
                                 const driver::Driver::DeviceInfo& info, uint64_t memory);
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// For whom the calling thread works.
+// The tenant for which the calling thread works.
 //
 //   uint64_t scope = EnterScope(tenant, handle);
 //   CurrentScope()->tenant;              // the innermost
 //   GPUSHARE_RETURN_IF_ERROR(LeaveScope(scope));
 //
-// Scopes are a stack of the thread's. What a thread leaves open at its end is never entered again
-// and stays in memory.
+// Each thread has a stack of scopes. Scopes that a thread leaves open at its end are never entered again, and stay in memory.
 #ifndef GPUSHARE_DEVICE_PROCESS_IDENTITY_H_
 #define GPUSHARE_DEVICE_PROCESS_IDENTITY_H_
 
@@ -23,7 +22,7 @@ class Tenant;
 struct Scope {
   uint64_t id;
   std::shared_ptr<Tenant> tenant;
-  gpushare_tenant handle;  // as it was entered
+  gpushare_tenant handle;  // the handle with which it was entered
   Scope* outer;
 };
 
@@ -32,7 +31,7 @@ uint64_t EnterScope(std::shared_ptr<Tenant> tenant, gpushare_tenant handle);
 absl::Status LeaveScope(uint64_t scope);
 const Scope* CurrentScope();  // null: none
 
-// A number for the calling thread that no other thread ever has.
+// A number for the calling thread that is never reused.
 uint64_t ThreadNumber();
 
 }  // namespace gpushare::device

@@ -16,7 +16,7 @@ std::string TextOfEnvironment(int ordinal) {
 absl::StatusOr<gpushare_spec> ParseProcessSpec(const std::string& text) {
   GPUSHARE_ASSIGN_OR_RETURN(gpushare_spec spec, spec::ParseSpec(text));
   GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
-  // A program makes its contexts itself. No other's are in its process; what it makes there are parts of it.
+  // A program makes its own contexts, and its process has no other tenants to isolate it from.
   if ((spec.set & GPUSHARE_SPEC_ISOLATION) && spec.isolation != GPUSHARE_ISOLATION_SHARED &&
       spec.isolation != GPUSHARE_ISOLATION_PROCESS) {
     return absl::InvalidArgumentError("isolation: 'shared' or 'process' only");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment says of a process's share: GPUSHARE_SPEC, and where that leaves something open the limits by
-// others' names (base/limit_variables.h).
+// A process's share according to the environment: GPUSHARE_SPEC, and for keys that it leaves open the limits in other
+// systems' variables (base/limit_variables.h).
 #ifndef GPUSHARE_DEVICE_PROCESS_PROCESS_SPEC_H_
 #define GPUSHARE_DEVICE_PROCESS_PROCESS_SPEC_H_
 
@@ -11,9 +11,9 @@
 
 namespace gpushare::device {
 
-// On GPU `ordinal`, of those that the program sees, as a spec's text.
+// The text of the spec on GPU `ordinal`, counted among the GPUs that the program sees.
 std::string TextOfEnvironment(int ordinal);
-// A process's share from its text. InvalidArgument: it says what does not go there.
+// Parses the spec of a process's share. InvalidArgument: it has keys that a process's share cannot have.
 absl::StatusOr<gpushare_spec> ParseProcessSpec(const std::string& text);
 
 }  // namespace gpushare::device

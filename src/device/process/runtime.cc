@@ -27,14 +27,14 @@ namespace {
 
 constexpr char kDefaultTenant[] = "default";
 
-// What programs are told that there is: with what may be borrowed, as cuMemGetInfo has it.
+// The memory that programs are told they have: includes what may be borrowed, as in cuMemGetInfo.
 std::optional<uint64_t> MostOf(const spec::Limits& limits) {
   return limits.memory_cap.has_value() ? limits.memory_cap : limits.memory;
 }
 
 std::optional<uint64_t> QuotaOf(const spec::Limits& limits, const Runtime::Capacity& capacity) {
   const std::optional<uint64_t> most = MostOf(limits);
-  // A program that is told of more would take it to be there.
+  // The program must not be told more than it can get within the limits of others.
   if (!capacity.limited) return most;
   return std::min(most.value_or(capacity.bytes), capacity.bytes);
 }
@@ -67,13 +67,13 @@ BrokerOptions BrokerFrom(const gpushare_runtime_options& options) {
   return broker;
 }
 
-// Of a preloaded program; null in others. It is never taken away.
+// The runtime of a preloaded program; null in others. It is never destroyed.
 std::atomic<const std::shared_ptr<Runtime>*>& OfProcess() {
   static std::atomic<const std::shared_ptr<Runtime>*> runtime{nullptr};
   return runtime;
 }
 
-// The spec of a share on a GPU that can promise so much.
+// The spec of a share on a GPU that can promise `capacity`.
 gpushare_spec WithinReach(const Runtime::Share& share, uint64_t capacity) {
   gpushare_spec spec = share.spec;
   if (share.at_most && (spec.set & GPUSHARE_SPEC_MEMORY)) {
@@ -82,8 +82,8 @@ gpushare_spec WithinReach(const Runtime::Share& share, uint64_t capacity) {
   return spec;
 }
 
-// A program that is preloaded and asks for a runtime before its first call of the driver: that call is made here, so
-// that there is one engine. (By name the driver would be the hooks.)
+// If a preloaded program asks for a runtime before its first driver call, makes that call here, so that there is only one engine.
+// (Otherwise the runtime would open the driver by name and find the hooks.)
 void AttachIfPreloaded() {
   if (dlsym(RTLD_DEFAULT, "gpushare_preload_version") == nullptr) return;
   using Init = int (*)(unsigned);
@@ -107,7 +107,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_
   runtime->broker_ = std::make_unique<BrokerShares>(std::move(broker));
   const absl::Status connected = runtime->broker_->Connect(runtime->clock());
   if (connected.ok()) return runtime;
-  // Who asks again, with another tenant perhaps, configures it again.
+  // The simulation is reset, so that another attempt, perhaps with another tenant, can configure it again.
   if (!open.simulation.empty()) {
     runtime->broker_.reset();
     runtime->driver_->ResetSimulation();
@@ -214,7 +214,7 @@ absl::StatusOr<uint32_t> Runtime::Enlist(Gpu* gpu) {
 void Runtime::Strike(uint32_t number) { open_[number].store(nullptr); }
 
 VirtualDevice* Runtime::FindOwner(uint32_t owner) const {
-  if (owner == books::kNobody) return nullptr;  // a program's that knows nothing of gpushare
+  if (owner == books::kNobody) return nullptr;  // memory of a program that does not know gpushare
   const Gpu* const gpu = open_[owner >> kSlotBits].load(std::memory_order_acquire);
   return gpu->InSlot(owner & ((1u << kSlotBits) - 1));
 }
@@ -223,7 +223,7 @@ void Runtime::Credited(uint32_t owner) const { FindOwner(owner)->Credited(); }
 
 void Runtime::Close() {
   if (of_process_) return;
-  std::map<int, std::shared_ptr<VirtualDevice>> devices;  // let go of outside the lock
+  std::map<int, std::shared_ptr<VirtualDevice>> devices;  // released outside the lock
   base::MutexLock lock(&mutex_);
   closed_ = true;
   devices.swap(default_devices_);
@@ -232,7 +232,7 @@ void Runtime::Close() {
 absl::StatusOr<uint64_t> Runtime::ReserveFor(std::optional<uint64_t> asked, const char* source,
                                              int ordinal, uint64_t memory_total) {
   if (!asked.has_value()) {
-    // Of a small one, as under a limit of MPS or of the cgroup, something is left to share.
+    // At most half, so that something is left to share of a small memory, such as under a limit of MPS or of the cgroup.
     return std::min(std::max<uint64_t>(uint64_t{256} << 20, memory_total / 100), memory_total / 2);
   }
   if (*asked <= memory_total) return *asked;
@@ -425,10 +425,10 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) 
     const auto at = default_devices_.find(gpu.ordinal());
     if (at != default_devices_.end()) return at->second;
   }
-  // The program may have given the default tenant a device itself.
+  // The program may have made a device for the default tenant itself.
   if (std::shared_ptr<VirtualDevice> own = default_tenant_->DeviceOn(&gpu)) return own;
   gpushare_spec spec = DefaultSpec(gpu.ordinal(), gpu.capacity());
-  // What the broker's share holds in all is the GPU's books', and what it may copy each gate's.
+  // The GPU's books enforce the memory of the broker's share, and the gates its copy rates.
   if (broker_ != nullptr) {
     spec.set &= ~uint32_t{GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_H2D | GPUSHARE_SPEC_D2H};
   }
@@ -451,7 +451,7 @@ absl::StatusOr<std::optional<uint64_t>> Runtime::DefaultMemory(int ordinal) cons
 gpushare_spec Runtime::DefaultSpec(int ordinal, uint64_t capacity) const {
   if (shares_.empty()) return default_spec_;
   Share share = shares_[static_cast<size_t>(ordinal)];
-  // The operator may have changed it since; in a forked child it is what it was.
+  // The operator may have changed the limit since. A forked child has no session, and keeps the former limit.
   if (share.session != nullptr && share.session->Limit() > 0) {
     share.spec.memory = share.session->Limit();
   }

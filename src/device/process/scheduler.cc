@@ -10,12 +10,12 @@
 namespace gpushare::device {
 namespace {
 
-// What a caller gave for one option; nothing when it is to keep its default.
+// The value that a caller gave for one option; none if the option keeps its default.
 template <typename T>
 struct Given {
   const char* name;
   T value;
-  bool zero;  // 0 is meant
+  bool zero;  // 0 is meant as a value
   bool absent() const { return value == 0 && !zero; }
 };
 
@@ -85,8 +85,7 @@ absl::Status ApplyScheduler(const gpushare_scheduler_options& o, gate::EngineOpt
        }) {
     if (!status.ok()) return status;
   }
-  if (arbiter.idle_budget == 0)
-    arbiter.idle_budget_depth = Nanos(0);  // nothing to begin with either
+  if (arbiter.idle_budget == 0) arbiter.idle_budget_depth = Nanos(0);  // no initial budget either
   return absl::OkStatus();
 }
 

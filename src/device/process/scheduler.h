@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scheduler's options of the C ABI and those of the engine.
+// Converts the scheduler options of the C ABI to and from those of the engine.
 #ifndef GPUSHARE_DEVICE_PROCESS_SCHEDULER_H_
 #define GPUSHARE_DEVICE_PROCESS_SCHEDULER_H_
 
@@ -9,7 +9,7 @@
 
 namespace gpushare::device {
 
-// Fields that are 0 keep what `engine` has. InvalidArgument names the option and its range.
+// Fields that are 0 keep the value in `engine`. InvalidArgument names the option and its range.
 absl::Status ApplyScheduler(const gpushare_scheduler_options& options, gate::EngineOptions* engine);
 gpushare_scheduler_options SchedulerInForce(const gate::EngineOptions& engine);
 bool SameScheduler(const gpushare_scheduler_options& a, const gpushare_scheduler_options& b);

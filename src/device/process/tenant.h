@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An identity, behind gpushare_tenant.
+// A tenant, behind gpushare_tenant.
 #ifndef GPUSHARE_DEVICE_PROCESS_TENANT_H_
 #define GPUSHARE_DEVICE_PROCESS_TENANT_H_
 
@@ -48,14 +48,13 @@ class Tenant {
     for (const Tenant* child : children_) names.insert(child->name_);
     return {names.begin(), names.end()};
   }
-  // Null: it has no such label.
+  // Null: the tenant has no such label.
   const std::string* label(const std::string& key) const {
     const auto at = labels_.find(key);
     return at == labels_.end() ? nullptr : &at->second;
   }
 
-  // Its device on `gpu`; null: none. (By the GPU's address, since ordinals repeat in other
-  // runtimes.)
+  // Its device on `gpu`; null: none. The key is the GPU's address, since other runtimes use the same ordinals.
   std::shared_ptr<VirtualDevice> DeviceOn(const Gpu* gpu) const {
     base::MutexLock lock(&mutex_);
     const auto at = devices_.find(gpu);
