@@ -31,7 +31,7 @@ namespace gpushare::meter {
 class GraphStudy {
  public:
   // Graphs with more kernels, or more kinds of them, are not studied.
-  static constexpr size_t kMostKernels = 64, kMostKinds = 16;
+  static constexpr size_t kMostKernels = 32, kMostKinds = 16;
 
   // `kernels` are the graph's kernels as far as known. `taken` is the shape that the graph has without any study. `now` is the
   // shape that the last study found, or empty.
