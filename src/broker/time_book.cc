@@ -343,8 +343,8 @@ void TimeBook::ReadBypass(Member& member, Time now) {
     member.phase = arbiter_.Charge(tenant.id, Nanos(more), now);
     member.charged_ns += more;
   }
-  // It says itself when that was done: others are let in so much earlier. It can be no earlier than what was seen last. A page
-  // of before does not say it.
+  // The process reports when its work ended, so that others are let in earlier. The end cannot be before the last look. An older
+  // library does not report it; then the work counts as ended now.
   const int64_t said = usage.time_ended_ns.load(kRelaxed);
   const Time ended =
       said == 0 ? now : std::clamp(Time(Nanos(said)), std::min(member.looked_at, now), now);
