@@ -57,7 +57,10 @@ enum class AllocationStrategy {
   kPool = GPUSHARE_STRATEGY_POOL,
   // Allocations are cut from segments, in stream order. The quota is charged with the segments.
   kSuballocating = GPUSHARE_STRATEGY_SUBALLOCATING,
-  kSwappable = GPUSHARE_STRATEGY_SWAPPABLE,  // Unimplemented
+  // Each allocation keeps its addresses while its memory is out: VirtualDevice::Suspend() copies it to the host and gives it
+  // back to the device and the quota, Resume() brings it back. Charged in multiples of 2 MiB, on most drivers.
+  // Unimplemented where the driver has no virtual memory management.
+  kSwappable = GPUSHARE_STRATEGY_SWAPPABLE,
 };
 
 // What to do when the quota is used up.

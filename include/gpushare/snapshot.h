@@ -52,7 +52,15 @@ struct VirtualDeviceStats {
     uint64_t allocations = 0;  // live allocations
     Bytes borrowed;            // held beyond what the spec guarantees
     Bytes lent;                // the part of what the spec guarantees that is lent to others
+    Bytes swapped;             // host memory that holds swapped-out memory: not in `used`
   } memory;
+
+  // Of swappable memory, by VirtualDevice::Suspend() and Resume(); the bytes are in `d2h` and `h2d` too.
+  struct {
+    uint64_t out = 0, in = 0;  // how often something moved
+    Bytes out_bytes, in_bytes;
+    absl::Duration time;  // of the host, that this took
+  } swaps;
 
   struct {
     // Kernels, graphs, memsets and device-to-device copies that were handed to the device, except those under a lease.
@@ -101,6 +109,12 @@ inline VirtualDeviceStats FromC(const gpushare_vdev_stats& c) {
   s.memory.allocations = c.allocations;
   s.memory.borrowed = Bytes(c.memory_borrowed);
   s.memory.lent = Bytes(c.memory_lent);
+  s.memory.swapped = Bytes(c.memory_swapped);
+  s.swaps.out = c.swaps_out;
+  s.swaps.in = c.swaps_in;
+  s.swaps.out_bytes = Bytes(c.swapped_out_bytes);
+  s.swaps.in_bytes = Bytes(c.swapped_in_bytes);
+  s.swaps.time = absl::Nanoseconds(c.swap_ns);
   s.compute.launches = c.launches;
   s.compute.graph_launches = c.graph_launches;
   s.compute.predicted = absl::Nanoseconds(c.predicted_ns);

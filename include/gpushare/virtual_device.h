@@ -99,7 +99,17 @@ class VirtualDevice {
     return context;
   }
 
-  // Holds launches, leases and limited copies until Resume(); work that the device already has runs on.
+  // Holds launches, leases and copies until Resume(); work that the device already has runs on.
+  //
+  // Memory of AllocationStrategy::kSwappable leaves the device meanwhile, and the quota has room for it again:
+  //
+  //   ASSERT(device.Suspend().ok());   // waits for what runs, copies to the host
+  //   ...                              // others have the memory
+  //   ASSERT(device.Resume().ok());    // at the same addresses
+  //
+  // An error of Suspend(): it is suspended, and some of that memory stays on the device (FailedPrecondition: the calling
+  // thread holds a lease of it; DeadlineExceeded: its work goes on). Of Resume(): it stays suspended, all of that
+  // memory is the host's (ResourceExhausted, DeadlineExceeded: there is no room for it). Either may be called again.
   absl::Status Suspend() const { return internal::ToStatus(gpushare_vdev_suspend(handle_.get())); }
   absl::Status Resume() const { return internal::ToStatus(gpushare_vdev_resume(handle_.get())); }
 

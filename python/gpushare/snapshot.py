@@ -32,6 +32,12 @@ class VirtualDeviceStats:
     memory_denied_bytes: int
     memory_borrowed: int  # beyond what the spec guarantees (`memory_cap`)
     memory_lent: int  # lent to others from what the spec guarantees
+    memory_swapped: int  # host memory that holds swapped-out memory: not in memory_used
+    swaps_out: int  # how often suspend() moved swappable memory to the host
+    swaps_in: int  # how often resume() moved it back
+    swapped_out_bytes: int  # these two are in d2h_bytes and h2d_bytes too
+    swapped_in_bytes: int
+    swap_time: float  # host time that the moves took
     allocations: int  # number of live allocations
     launches: int  # kernels, graphs, sets and copies within the device that were submitted
     graph_launches: int
@@ -89,7 +95,7 @@ class PoolStats:
 # Fields that are states at one instant, not counters: a difference keeps the later value.
 _STATES = frozenset({
     "tenant", "gpu", "time", "suspended", "priority", "weight", "guarantee", "cap", "memory_limit", "memory_used",
-    "memory_peak", "memory_borrowed", "memory_lent", "allocations", "wait_p50", "wait_p99", "driver_error",
+    "memory_peak", "memory_borrowed", "memory_lent", "memory_swapped", "allocations", "wait_p50", "wait_p99", "driver_error",
 })
 
 

@@ -50,6 +50,12 @@ py::object ToPython(const gpushare_vdev_stats& s) {
   d["memory_denied_bytes"] = s.memory_denied_bytes;
   d["memory_borrowed"] = s.memory_borrowed;
   d["memory_lent"] = s.memory_lent;
+  d["memory_swapped"] = s.memory_swapped;
+  d["swaps_out"] = s.swaps_out;
+  d["swaps_in"] = s.swaps_in;
+  d["swapped_out_bytes"] = s.swapped_out_bytes;
+  d["swapped_in_bytes"] = s.swapped_in_bytes;
+  d["swap_time"] = Seconds(s.swap_ns);
   d["allocations"] = s.allocations;
   d["launches"] = s.launches;
   d["graph_launches"] = s.graph_launches;

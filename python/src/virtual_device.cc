@@ -239,15 +239,27 @@ void BindVirtualDevice(py::module_& m) {
             const auto use = self.handle.Use();
             Check(Unlocked([&] { return gpushare_vdev_suspend(use->get()); }));
           },
-          "suspend(self)\n--\n\nHolds launches, leases and limited copies until resume(); what "
-          "the device has been given runs on.")
+          "suspend(self)\n--\n\nHolds launches, leases and copies until resume(); what the device "
+          "has been given runs on.\n\n"
+          "Memory of allocator(strategy=\"swappable\") is copied to the host then, and given back "
+          "to "
+          "the device and the\nquota; that waits for what runs, 5 s at most. Nobody may use it "
+          "until "
+          "resume().\n\n"
+          "Raises:\n    FailedPreconditionError: the calling thread holds a lease of it. "
+          "DeadlineExceededError: its work goes on.\n    It is suspended all the same, and some of "
+          "that memory stays on the device.")
       .def(
           "resume",
           [](const VirtualDevice& self) {
             const auto use = self.handle.Use();
             Check(Unlocked([&] { return gpushare_vdev_resume(use->get()); }));
           },
-          "resume(self)\n--\n\nEnds suspend().")
+          "resume(self)\n--\n\nEnds suspend(); swappable memory comes back first, at the same "
+          "addresses.\n\n"
+          "Raises:\n    QuotaExceededError (MemoryError), DeadlineExceededError (TimeoutError): "
+          "there "
+          "is no room for it. It stays\n    suspended, and that memory the host's.")
       .def(
           "stats",
           [](const VirtualDevice& self) {

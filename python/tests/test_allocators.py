@@ -51,8 +51,6 @@ def test_strategies_by_name(gpu):
     device = gpu.virtual_device("a", memory="64MiB")
     with pytest.raises(ValueError, match="'direct', 'pool', 'suballocating' or 'swappable' wanted"):
         device.allocator(strategy="best")
-    with pytest.raises(NotImplementedError, match="swappable"):
-        device.allocator(strategy="swappable")
     with pytest.raises(TypeError, match="strategy"):
         device.allocator(strategy=2)
 
@@ -103,6 +101,36 @@ def test_a_timeout_waits_for_room(gpu, strategy):
     allocator.alloc("32MiB", timeout=1)
     assert runtime.now() - began == pytest.approx(0.070, abs=0.005)
     thread.join()
+
+
+# ---- Swappable memory ----
+
+
+def test_swappable_memory_leaves_while_suspended(gpu):
+    device = gpu.virtual_device("a", memory="64MiB")
+    memory = device.allocator(strategy="swappable").alloc("20MiB")
+    stream = device.stream()
+    data = bytes(range(256)) * (MiB // 64)  # 4 MiB
+    stream.copy_to_device(memory, data)
+    stream.synchronize()
+    address = memory.ptr
+    device.suspend()
+    stats = device.stats()
+    assert (stats.memory_used, stats.memory_swapped, stats.swaps_out, stats.swaps_in) == (0, 20 * MiB, 1, 0)
+    other = device.alloc("60MiB")
+    with pytest.raises(gpushare.QuotaExceededError, match="stays suspended"):
+        device.resume()
+    other.close()
+    device.resume()
+    assert memory.ptr == address
+    stats = device.stats()
+    assert (stats.memory_used, stats.memory_swapped, stats.swaps_in) == (20 * MiB, 0, 1)
+    assert stats.swapped_in_bytes == stats.swapped_out_bytes == 20 * MiB
+    assert stats.swap_time > 0
+    host = bytearray(len(data))
+    stream.copy_to_host(host, memory)
+    assert bytes(host) == data
+    memory.close()
 
 
 # ---- Memory beyond the quota ----

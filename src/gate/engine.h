@@ -257,8 +257,9 @@ class Gate {
   void CopyRefused(CopyDirection direction, uint64_t bytes);
   // AdmitCopy() in both directions for what a launch copies: charges all of it or nothing. `held` gets the direction that was
   // not admitted.
+  // `though_suspended`: as AdmitCopyThoughSuspended().
   Verdict AdmitCopies(const CopyBytes& bytes, Time deadline = kNever, Nanos longest_hold = kNoBound,
-                      CopyDirection* held = nullptr);
+                      CopyDirection* held = nullptr, bool though_suspended = false);
   void CopiesRefused(const CopyBytes& bytes);
   bool LimitsCopies(CopyDirection direction) const;
 

@@ -32,7 +32,8 @@ bool IsDivisible(const driver::Driver& driver, const HostCopy& copy) {
 
 bool Gate::PutPart(const HostCopy& copy, uint64_t count, Put put, Copied* copied) {
   const uint64_t bytes = count * copy.part_bytes;
-  copied->verdict = AdmitCopy(copy.direction, bytes, kNever, copy.longest_hold);
+  copied->verdict =
+      PassCopy(copy.direction, bytes, kNever, copy.longest_hold, copy.though_suspended);
   if (copied->verdict != Verdict::kAdmitted) return false;
   if (!put(copied->parts, count)) {
     CopyRefused(copy.direction, bytes);
@@ -72,11 +73,11 @@ Copied Gate::Copy(StreamGate& stream, const HostCopy& copy, Put put) {
 }
 
 Verdict Gate::AdmitCopies(const CopyBytes& bytes, Time deadline, Nanos longest_hold,
-                          CopyDirection* held) {
+                          CopyDirection* held, bool though_suspended) {
   CopyBytes admitted;
   for (const auto& [direction, n] : WaysOf(bytes)) {
     if (n == 0) continue;
-    const Verdict verdict = AdmitCopy(direction, n, deadline, longest_hold);
+    const Verdict verdict = PassCopy(direction, n, deadline, longest_hold, though_suspended);
     if (verdict != Verdict::kAdmitted) {
       CopiesRefused(admitted);
       if (held != nullptr) *held = direction;

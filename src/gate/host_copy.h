@@ -30,6 +30,8 @@ struct HostCopy {
   bool blocks = false;
   // Other work may be waiting for the copy: a piece held for this long is let through and charged.
   Nanos longest_hold = Nanos::max();
+  // The suspension of its tenant does not hold it: as AdmitCopyThoughSuspended().
+  bool though_suspended = false;
 };
 
 // The bytes that a launch copies to and from the host.

@@ -51,11 +51,11 @@ absl::Status CheckBandwidth(Key key, uint64_t rate) {
              rate < kLeastBandwidth ? "it is too small" : "it is too large");
 }
 
-absl::Status NotYet(Key key, const char* word) {
+absl::Status NotYet(Key key, const char* word, const char* instead) {
   const Field& field = FieldOf(key);
-  return absl::UnimplementedError(
-      absl::StrCat("spec field '", field.name, "': ", word,
-                   " is not implemented yet; offered: ", field.allowed));
+  return absl::UnimplementedError(absl::StrCat("spec field '", field.name, "': ", word,
+                                               " is not implemented yet; offered: ", field.allowed,
+                                               "; ", instead));
 }
 
 }  // namespace
@@ -118,7 +118,10 @@ absl::Status CheckMemoryCap(const gpushare_spec& s) {
 absl::Status CheckOffered(const gpushare_spec& s) {
   if ((s.set & GPUSHARE_SPEC_OVERSUBSCRIPTION) &&
       s.oversubscription != GPUSHARE_OVERSUBSCRIPTION_OFF) {
-    return NotYet(Key::kOversubscription, WordOf(kOversubscriptions, s.oversubscription));
+    return NotYet(
+        Key::kOversubscription, WordOf(kOversubscriptions, s.oversubscription),
+        "memory of the allocator strategy 'swappable' leaves the device while its virtual "
+        "device is suspended");
   }
   return absl::OkStatus();
 }

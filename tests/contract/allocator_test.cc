@@ -61,8 +61,10 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
     }
     return Allocator::Create(*device_, std::move(options));
   }
-  bool pooled() const { return GetParam().strategy != AllocationStrategy::kDirect; }
-  // The memory that the allocations take: from a pool in multiples of 512 bytes, whatever else the pool holds.
+  bool swappable() const { return GetParam().strategy == AllocationStrategy::kSwappable; }
+  bool pooled() const { return GetParam().strategy != AllocationStrategy::kDirect && !swappable(); }
+  // The memory that the allocations take: from a pool in multiples of 512 bytes, whatever else the pool holds; swappable
+  // memory in multiples of what the driver maps.
   Bytes Used() {
     return pooled() ? Must(allocator_->stats()).live : Must(device_->stats()).memory.used;
   }
@@ -71,7 +73,8 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
                     : Must(device_->stats()).memory.allocations;
   }
   Bytes Rounded(Bytes size) const {
-    return pooled() ? Bytes((size.count() + 511) / 512 * 512) : size;
+    const uint64_t unit = swappable() ? MiB(2).count() : pooled() ? 512 : 1;
+    return Bytes((size.count() + unit - 1) / unit * unit);
   }
   // Expects that neither the quota nor the device has anything in use.
   void ExpectAllGivenBack() {
@@ -107,7 +110,7 @@ TEST_P(AllocatorContract, AllocatesAndFreesAndTheBooksBalance) {
   EXPECT_OK(memory.Free());
   EXPECT_OK(memory.Free());  // an allocation that is no longer owned: does nothing
   EXPECT_EQ(Used(), Bytes(0));
-  EXPECT_EQ(Must(device_->stats()).memory.peak, pooled() ? MiB(2) : Bytes(12345));
+  EXPECT_EQ(Must(device_->stats()).memory.peak, pooled() ? MiB(2) : Rounded(Bytes(12345)));
   ExpectAllGivenBack();
 }
 
@@ -132,10 +135,11 @@ TEST_P(AllocatorContract, TheQuotaHoldsToTheByte) {
   const Allocation last = Must(allocator_->Allocate(Bytes(1)));
   const auto over = allocator_->Allocate(Bytes(1));
   ExpectRefused(over.status(), /*could_fit=*/true);
-  const uint64_t asked = GetParam().strategy == AllocationStrategy::kSuballocating ? 512 : 1;
-  EXPECT_THAT(
-      std::string(over.status().message()),
-      HasSubstr(std::to_string(asked) + " B asked, 0 B left of its memory quota of 64 MiB"));
+  const uint64_t asked =
+      GetParam().strategy == AllocationStrategy::kPool ? 1 : Rounded(Bytes(1)).count();
+  EXPECT_THAT(std::string(over.status().message()),
+              HasSubstr((swappable() ? "2 MiB" : std::to_string(asked) + " B") +
+                        " asked, 0 B left of its memory quota of 64 MiB"));
   const auto detail = ErrorDetail::Of(over.status());
   ASSERT_TRUE(detail.has_value());
   EXPECT_EQ(detail->tenant, "a");
@@ -179,7 +183,7 @@ TEST_P(AllocatorContract, AForeignPointerIsTheDriversToFree) {
 TEST_P(AllocatorContract, TheMiddleOfAnAllocationIsNotFreed) {
   const Allocation memory = Must(allocator_->Allocate(MiB(1)));
   EXPECT_FALSE(allocator_->Free(memory.pointer() + Bytes(4096)).ok());
-  EXPECT_EQ(Used(), MiB(1));
+  EXPECT_EQ(Used(), Rounded(MiB(1)));
 }
 
 TEST_P(DirectContract, AFreeThatTheDriverRefusesStaysCharged) {
@@ -229,7 +233,7 @@ TEST_P(AllocatorContract, RandomSequencesBalance) {
     if (live.empty() || random() % 3 != 0) {
       // A pool guarantees only half of the quota for pieces of any size.
       const Bytes size(1 + random() % (1 << 20));
-      if (expected + size <= (pooled() ? kQuota / 2 : kQuota)) {
+      if (expected + Rounded(size) <= (pooled() ? kQuota / 2 : kQuota)) {
         live.push_back(Must(allocator_->Allocate(size)));
         expected += Rounded(size);
       }
@@ -249,7 +253,7 @@ TEST_P(AllocatorContract, RandomSequencesBalance) {
 TEST_P(AllocatorContract, AllocationsOutliveTheirAllocator) {
   Allocation memory = Must(allocator_->Allocate(MiB(1)));
   allocator_.reset();
-  EXPECT_EQ(Must(device_->stats()).memory.used, pooled() ? MiB(2) : MiB(1));
+  EXPECT_EQ(Must(device_->stats()).memory.used, pooled() ? MiB(2) : Rounded(MiB(1)));
   EXPECT_OK(memory.Free());
   memory = Allocation();  // the last object that keeps the pool
   EXPECT_EQ(Must(device_->stats()).memory.used, Bytes(0));
@@ -301,7 +305,8 @@ TEST_P(AllocatorContractThreads, TheSumNeverExceedsTheQuotaAndFittingRequestsSuc
 
 TEST_P(AllocatorContractThreads, FreedByOtherThreads) {
   std::vector<DevicePtr> pointers;
-  for (int i = 0; i < 64; ++i) pointers.push_back(Must(allocator_->AllocateRaw(KiB(64))));
+  const int count = swappable() ? 32 : 64;
+  for (int i = 0; i < count; ++i) pointers.push_back(Must(allocator_->AllocateRaw(KiB(64))));
   std::vector<std::thread> threads;
   std::atomic<int> failed{0}, freed{0};
   // Two threads free each pointer; exactly one of them succeeds.
@@ -311,8 +316,8 @@ TEST_P(AllocatorContractThreads, FreedByOtherThreads) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(freed, 64);
-  EXPECT_EQ(failed, 64);
+  EXPECT_EQ(freed, count);
+  EXPECT_EQ(failed, count);
   EXPECT_EQ(Used(), Bytes(0));
 }
 
@@ -326,6 +331,9 @@ constexpr Flavour kFlavours[] = {
     {"suballocating", AllocationStrategy::kSuballocating, OverQuota::kFail},
     {"suballocating", AllocationStrategy::kSuballocating, OverQuota::kWait},
     {"suballocating", AllocationStrategy::kSuballocating, OverQuota::kReclaim},
+    {"swappable", AllocationStrategy::kSwappable, OverQuota::kFail},
+    {"swappable", AllocationStrategy::kSwappable, OverQuota::kWait},
+    {"swappable", AllocationStrategy::kSwappable, OverQuota::kReclaim},
 };
 std::string FlavourName(const ::testing::TestParamInfo<Flavour>& info) {
   constexpr const char* kActions[] = {"fail", "wait", "reclaim"};
@@ -337,17 +345,6 @@ INSTANTIATE_TEST_SUITE_P(Strategies, AllocatorContract, ::testing::ValuesIn(kFla
                          FlavourName);
 INSTANTIATE_TEST_SUITE_P(Strategies, AllocatorContractThreads, ::testing::ValuesIn(kFlavours),
                          FlavourName);
-
-// ---- Strategies that are not offered yet ----
-
-using UnofferedTest = DeviceTest;
-
-TEST_F(UnofferedTest, SayTheirName) {
-  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
-  const auto allocator = Allocator::Create(device, {.strategy = AllocationStrategy::kSwappable});
-  EXPECT_EQ(allocator.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(allocator.status().message()), HasSubstr("'swappable'"));
-}
 
 // ---- Behaviour over the quota ----
 

@@ -2,6 +2,7 @@
 // Quotas compared with the driver's own count of memory.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "gpushare/error.h"
@@ -69,6 +70,36 @@ TEST_F(MemoryTest, QuotaIsExactAgainstTheDriversCount) {
   pieces.clear();
   EXPECT_EQ(player.device.stats()->memory.used, before);
   EXPECT_EQ(FreeByDriver(), free_before);
+}
+
+TEST_F(MemoryTest, SwappableMemoryLeavesByTheDriversCountAndComesBack) {
+  constexpr Bytes kSize = 256_MiB;
+  Player& player = Add("a", "memory=1GiB");
+  const absl::StatusOr<Allocator> memory =
+      Allocator::Create(player.device, {.strategy = AllocationStrategy::kSwappable});
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const absl::StatusOr<Allocation> some = memory->Allocate(kSize);
+  ASSERT_TRUE(some.ok()) << some.status();
+  std::vector<uint32_t> host(kSize.count() / 4);
+  for (int round = 0; round < 3; ++round) {
+    uint32_t value = 12345u + static_cast<uint32_t>(round);
+    for (uint32_t& word : host) word = value = value * 1664525u + 1013904223u;
+    const std::vector<uint32_t> written = host;
+    GPUSHARE_GPU_TEST_OK(player.stream.CopyToDevice(some->pointer(), host.data(), kSize));
+    const Bytes before = FreeByDriver();
+    GPUSHARE_GPU_TEST_OK(player.device.Suspend());
+    // What a first stream or event takes of the device is within 4 MiB.
+    EXPECT_GE(FreeByDriver() + 4_MiB, before + kSize);
+    GPUSHARE_GPU_TEST_OK(player.device.Resume());
+    EXPECT_LE(FreeByDriver(), before);
+    host.assign(host.size(), 0);
+    GPUSHARE_GPU_TEST_OK(player.stream.CopyToHost(host.data(), some->pointer(), kSize));
+    EXPECT_TRUE(host == written);
+  }
+  const VirtualDeviceStats stats = *player.device.stats();
+  EXPECT_EQ(stats.swaps.out, 3u);
+  const double moved = static_cast<double>((stats.swaps.out_bytes + stats.swaps.in_bytes).count());
+  Figure("swap_gb_per_s", moved / absl::ToDoubleNanoseconds(stats.swaps.time));
 }
 
 TEST_F(MemoryTest, OneTenantsQuotaIsNotAnothers) {

@@ -372,7 +372,7 @@ typedef enum gpushare_isolation {
 
 typedef enum gpushare_oversubscription {
   GPUSHARE_OVERSUBSCRIPTION_OFF = 0,
-  GPUSHARE_OVERSUBSCRIPTION_SWAP = 1 /* UNIMPLEMENTED */
+  GPUSHARE_OVERSUBSCRIPTION_SWAP = 1 /* UNIMPLEMENTED; see GPUSHARE_STRATEGY_SWAPPABLE */
 } gpushare_oversubscription;
 
 /* Bits of gpushare_spec.set: which fields were given. */
@@ -486,9 +486,20 @@ GPUSHARE_API gpushare_status gpushare_vdev_get_spec(gpushare_vdev vdev, gpushare
  * cuCtxDestroy(). Valid while `vdev` is, of `green` until it is resized. */
 GPUSHARE_API gpushare_status gpushare_vdev_context(gpushare_vdev vdev, struct CUctx_st** context);
 
-/* Holds every launch, lease, set and limited copy of the virtual device at the gate until resume; what
- * the device has already been given runs on. */
+/* Holds every launch, lease, set and copy of the virtual device at the gate until resume; what the device has already
+ * been given runs on.
+ *
+ * With memory of the strategy `swappable` it also waits until that is over and leases are released,
+ * GPUSHARE_CLOSE_GRACE_NS at most, and copies that memory to pinned memory of the host and gives it back to the device and
+ * the quota. Its addresses stay, and nobody may use them until resume. An error: the virtual device is suspended all
+ * the same, and of each allocation every byte is there, on the device or out; calling it again tries again.
+ * FAILED_PRECONDITION: the calling thread holds a lease of it. DEADLINE_EXCEEDED: its work goes on.
+ * RESOURCE_EXHAUSTED: the host has no room. Any other: the driver's answer. */
 GPUSHARE_API gpushare_status gpushare_vdev_suspend(gpushare_vdev vdev);
+/* Swappable memory comes back first, at the same addresses. RESOURCE_EXHAUSTED: the quota or the device has no room for
+ * it; DEADLINE_EXCEEDED: nor was there any in time. It waits for room as long as the most patient allocation of what is
+ * out would have (GPUSHARE_OVER_QUOTA_WAIT, GPUSHARE_ALLOC_TIMEOUT). After an error all of that memory is the host's, and
+ * the virtual device stays suspended. */
 GPUSHARE_API gpushare_status gpushare_vdev_resume(gpushare_vdev vdev);
 
 /* Asked, with a number of bytes, when others want back what the virtual device has borrowed beyond `memory`: frees
@@ -563,6 +574,12 @@ typedef struct gpushare_vdev_stats {
   /* The tenant's parent; empty: it has none. A parent's memory is that of its children as well; its work and copies are its
    * own. */
   char parent[64];
+  /* Of swappable memory. What is out is pinned memory of the host, and not in memory_used. The bytes moved so far are in
+   * d2h_bytes and h2d_bytes as well; how often something moved, and the host time that this took. */
+  uint64_t memory_swapped;
+  uint64_t swapped_out_bytes, swapped_in_bytes;
+  uint64_t swaps_out, swaps_in;
+  int64_t swap_ns;
 } gpushare_vdev_stats;
 
 GPUSHARE_API gpushare_status gpushare_vdev_get_stats(gpushare_vdev vdev,
@@ -589,7 +606,10 @@ typedef enum gpushare_strategy {
   /* Allocations are cut from segments of the driver's, in the order of streams: the quota is charged
    * with the segments, and most allocations and frees ask neither the quota nor the driver. */
   GPUSHARE_STRATEGY_SUBALLOCATING = 2,
-  GPUSHARE_STRATEGY_SWAPPABLE = 3 /* UNIMPLEMENTED */
+  /* Each allocation has addresses of its own, and its memory leaves the device while the virtual device is suspended
+   * (gpushare_vdev_suspend). The quota is charged in multiples of the driver's granularity, 2 MiB on most. For what is
+   * used for long: it costs several calls of the driver. UNIMPLEMENTED where the driver has no virtual memory management. */
+  GPUSHARE_STRATEGY_SWAPPABLE = 3
 } gpushare_strategy;
 
 typedef enum gpushare_over_quota {

@@ -112,16 +112,14 @@ gpushare_status gpushare_vdev_context(gpushare_vdev vdev, struct CUctx_st** cont
 gpushare_status gpushare_vdev_suspend(gpushare_vdev vdev) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_SHARE(device, vdev);
-    device->Suspend();
-    return absl::OkStatus();
+    return device->Suspend();
   });
 }
 
 gpushare_status gpushare_vdev_resume(gpushare_vdev vdev) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_SHARE(device, vdev);
-    device->Resume();
-    return absl::OkStatus();
+    return device->Resume();
   });
 }
 

@@ -13,25 +13,26 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "device/gpu/door.h"
 
 namespace gpushare::device {
 
 class ContextDoor {
  public:
-  explicit ContextDoor(base::Clock& clock) : clock_(clock) {}
+  explicit ContextDoor(base::Clock& clock) : clock_(clock), door_(clock) {}
   ContextDoor(const ContextDoor&) = delete;
   ContextDoor& operator=(const ContextDoor&) = delete;
 
   class [[nodiscard]] Visit {
    public:
-    explicit Visit(ContextDoor& door) : door_(door), inside_(door.Enter()) {}
+    explicit Visit(ContextDoor& door) : door_(door), inside_(door.door_.Enter()) {}
     ~Visit() { Leave(); }
     Visit(const Visit&) = delete;
     Visit& operator=(const Visit&) = delete;
 
     bool inside() const { return inside_; }
     void Leave() {
-      if (inside_) door_.Leave();
+      if (inside_) door_.door_.Leave();
       inside_ = false;
     }
 
@@ -51,13 +52,8 @@ class ContextDoor {
   void Ended();
 
  private:
-  static constexpr uint32_t kClosed = 1u << 31;
-
-  bool Enter();
-  void Leave();
-
   base::Clock& clock_;
-  std::atomic<uint32_t> inside_{0};  // the number of visitors, and kClosed
+  Door door_;
   std::atomic<uint32_t> ended_{0};
   std::atomic<bool> late_{false};
 };

@@ -9,6 +9,7 @@
 #include "books/books.h"
 #include "device/memory/driver_pool.h"
 #include "device/memory/memory_pool.h"
+#include "device/memory/swappable_memory.h"
 #include "device/process/runtime.h"
 #include "device/process/scheduler.h"
 #include "device/process/tenant.h"
@@ -176,7 +177,7 @@ Gpu::~Gpu() {
     for (VirtualDevice* device : left) {
       // Releasing the last allocation may end the device.
       auto taken = runtime_->books().TakeAllOf(&device->account());
-      auto pooled = pooled_.TakeAllOf(&device->account());
+      auto unbooked = unbooked_.TakeAllOf(&device->account());
       for (const auto& [pointer, allocation] : taken) {
         if (abandoned) {
           bytes_left += allocation.bytes;
@@ -185,7 +186,11 @@ Gpu::~Gpu() {
         }
         device->Abandon(allocation.bytes);
       }
-      for (const auto& [pointer, allocation] : pooled) {
+      for (const auto& [pointer, allocation] : unbooked) {
+        if (allocation.kind == quota::Kind::kMapping) {
+          bytes_left += device->swappable()->Abandon(pointer, /*give=*/!abandoned);
+          continue;
+        }
         if (!abandoned) static_cast<void>(driver_.MemFree(pointer));
         device->Unhold();  // the pool's memory is credited below
       }

@@ -78,9 +78,12 @@ class Gpu final : private quota::Source, private quota::Holder {
   bool Watch(const std::shared_ptr<gate::Watchdog>& watchdog);
   Partitions& partitions() { return *partitions_; }
   const std::shared_ptr<gate::Recorder>& recorder() const { return recorder_; }
-  // The allocations in the driver's pools of virtual devices; all others are in the runtime's books.
-  quota::PointerTable& pooled() { return pooled_; }
-  bool has_driver_pools() const { return has_driver_pools_.load(std::memory_order_relaxed); }
+  // The allocations in the driver's pools of virtual devices and their swappable memory, which are charged as they grow and move. All
+  // others are in the runtime's books.
+  quota::PointerTable& unbooked() { return unbooked_; }
+  bool has_unbooked() const { return has_unbooked_.load(std::memory_order_relaxed); }
+  // Call it before the first such allocation.
+  void HasUnbooked() { has_unbooked_.store(true, std::memory_order_relaxed); }
   // The number by which the books know the virtual device in a slot.
   uint32_t OwnerIn(uint32_t slot) const { return number_ << Runtime::kSlotBits | slot; }
   gate::FootprintCache& footprints() { return footprints_; }
@@ -108,6 +111,9 @@ class Gpu final : private quota::Source, private quota::Holder {
   absl::Status BindStream(driver::Stream native, const std::weak_ptr<Stream>& stream);
   void UnbindStream(driver::Stream native);
   std::shared_ptr<Stream> BoundStream(driver::Stream native) const;  // null: none is bound
+  // Those of a virtual device. `ending`: whether others are being destroyed right now, whosoever they are.
+  std::vector<std::shared_ptr<Stream>> StreamsOf(const VirtualDevice* device,
+                                                 bool* ending = nullptr) const;
 
   // Admission of a new device, and of new limits for a device. AlreadyExists: the tenant has a device.
   struct Seat {
@@ -231,8 +237,8 @@ class Gpu final : private quota::Source, private quota::Holder {
   uint64_t capacity_ = 0, reserve_ = 0;
   std::shared_ptr<client::GpuSession> session_;
   uint32_t number_ = 0;  // the GPU's number in the runtime; 0: none yet
-  quota::PointerTable pooled_;
-  std::atomic<bool> has_driver_pools_{false};
+  quota::PointerTable unbooked_;
+  std::atomic<bool> has_unbooked_{false};
   gate::FootprintCache footprints_;
   quota::LoanBook loans_;  // outlives the accounts
   std::unique_ptr<quota::Account> unpromised_;

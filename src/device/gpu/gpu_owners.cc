@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // To whom things on the GPU belong: the work on a stream, a pointer, a lease, a pool's memory.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,7 +50,7 @@ absl::StatusOr<uint64_t> Gpu::FindPointer(driver::DevicePtr pointer,
         slot >> Runtime::kSlotBits == number_;  // else it is on another GPU, or the program's own
     slot &= (1u << Runtime::kSlotBits) - 1;
   } else {
-    known = pooled_.Find(pointer, &allocation);
+    known = unbooked_.Find(pointer, &allocation);
     slot = allocation.device;
   }
   if (!known) {
@@ -103,6 +104,20 @@ std::shared_ptr<Stream> Gpu::BoundStream(driver::Stream native) const {
   return at == streams_.end() ? nullptr : at->second.lock();
 }
 
+std::vector<std::shared_ptr<Stream>> Gpu::StreamsOf(const VirtualDevice* device,
+                                                    bool* ending) const {
+  std::vector<std::shared_ptr<Stream>> all;  // the last to let go of one does so without the lock
+  {
+    base::MutexLock lock(&mutex_);
+    for (const auto& [native, weak] : streams_) all.push_back(weak.lock());
+  }
+  if (ending != nullptr) *ending = std::count(all.begin(), all.end(), nullptr) > 0;
+  std::erase_if(all, [&](const std::shared_ptr<Stream>& stream) {
+    return stream == nullptr || &stream->device() != device;
+  });
+  return all;
+}
+
 void Gpu::AddSegment(driver::DevicePtr base, uint64_t bytes, std::shared_ptr<MemoryPool> pool) {
   base::MutexLock lock(&mutex_);
   segments_[base] = {bytes, std::move(pool)};
@@ -133,7 +148,7 @@ std::shared_ptr<MemoryPool> Gpu::PoolAt(driver::DevicePtr pointer) const {
 void Gpu::AddDriverPool(const std::shared_ptr<DriverPool>& pool) {
   base::MutexLock lock(&mutex_);
   driver_pools_[pool.get()] = pool;
-  has_driver_pools_.store(true, std::memory_order_relaxed);
+  HasUnbooked();
 }
 
 void Gpu::RemoveDriverPool(const DriverPool* pool) {
@@ -163,11 +178,12 @@ bool Gpu::PutBack(driver::DevicePtr pointer, const quota::Allocation& allocation
   const driver::Result found = driver_.AddressRange(&base, &bytes, pointer);
   if (found == driver::Result::kInvalidValue || found == driver::Result::kNotFound) return false;
   quota::Allocation newer;
-  if (pooled_.Insert(pointer, allocation, &newer) != quota::PointerTable::InsertResult::kReplaced) {
+  if (unbooked_.Insert(pointer, allocation, &newer) !=
+      quota::PointerTable::InsertResult::kReplaced) {
     return true;
   }
   // The address has already been allocated again.
-  static_cast<void>(pooled_.Insert(pointer, newer));
+  static_cast<void>(unbooked_.Insert(pointer, newer));
   return false;
 }
 

@@ -35,12 +35,13 @@ void Unfinished::Sweep() {
   sweep_at_ = std::max<size_t>(64, 2 * ends_.size());
 }
 
-std::string Unfinished::Await(base::Clock& clock, Time deadline) {
+std::string Unfinished::Await(base::Clock& clock, Time deadline, const std::string* tenant) {
+  const auto counts = [&](const End& end) { return tenant == nullptr || end.tenant == *tenant; };
   for (;;) {
     Sweep();
     {
       const base::MutexLock lock(&mutex_);
-      if (ends_.empty()) return "";
+      if (std::none_of(ends_.begin(), ends_.end(), counts)) return "";
     }
     const Time now = clock.Now();
     if (now >= deadline) break;
@@ -49,11 +50,13 @@ std::string Unfinished::Await(base::Clock& clock, Time deadline) {
   std::map<std::string, int> streams;
   {
     const base::MutexLock lock(&mutex_);
-    for (const End& end : ends_) ++streams[end.tenant];
+    for (const End& end : ends_) {
+      if (counts(end)) ++streams[end.tenant];
+    }
   }
   std::string who;
-  for (const auto& [tenant, count] : streams) {
-    absl::StrAppend(&who, who.empty() ? "" : ", ", "tenant ", Quoted(tenant), " (", count,
+  for (const auto& [name, count] : streams) {
+    absl::StrAppend(&who, who.empty() ? "" : ", ", "tenant ", Quoted(name), " (", count,
                     count == 1 ? " stream)" : " streams)");
   }
   return who;

@@ -25,7 +25,8 @@ class Unfinished {
   void Leave(const std::string& tenant, std::shared_ptr<StreamEnd> end);
   // Waits until all work has ended, at most until `deadline`. Returns what has not ended, such as
   // "tenant 'a' (2 streams), tenant 'b' (1 stream)".
-  std::string Await(base::Clock& clock, Time deadline);
+  // `tenant`: whose alone are waited for; null: everybody's.
+  std::string Await(base::Clock& clock, Time deadline, const std::string* tenant = nullptr);
 
  private:
   struct End {

@@ -112,8 +112,16 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
   }
   const ContextScope current(owner.site());
   const HoldsWhileItWaits waits(gpu, lease->thread_, owner, lease->lease_);
-  absl::StatusOr<uint64_t> id =
-      current.ok() ? owner.gate().AcquireLease(asked) : absl::StatusOr<uint64_t>(current.status());
+  const auto acquire = [&]() -> absl::StatusOr<uint64_t> {
+    GPUSHARE_RETURN_IF_ERROR(current.status());
+    for (;;) {
+      absl::StatusOr<uint64_t> id = owner.gate().AcquireLease(asked);
+      if (!id.ok() || owner.work_door().Enter()) return id;
+      // It was suspended since: now the gate holds it.
+      static_cast<void>(owner.gate().ReleaseLease(*id));
+    }
+  };
+  const absl::StatusOr<uint64_t> id = acquire();
   if (!id.ok()) {
     if (lease->thread_ != kNoThread && waits.entered()) gpu.LeaveLease(lease->thread_);
     const bool late = id.status().code() == absl::StatusCode::kDeadlineExceeded;
@@ -127,6 +135,7 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
   }
   lease->lease_->id = *id;
   lease->held_ = true;
+  if (request.streams.empty()) owner.HasUnseenWork();
   lease->Cover(std::move(request.streams));
   return lease;
 }
@@ -171,6 +180,7 @@ gate::Gate::LeaseResult Lease::Release() {
   }
   for (const std::shared_ptr<Stream>& stream : streams) stream->LeaveLease();
   const gate::Gate::LeaseResult result = device_->gate().ReleaseLease(lease_->id);
+  device_->work_door().Leave();
   return inner_ ? gate::Gate::LeaseResult() : result;
 }
 

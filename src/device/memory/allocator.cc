@@ -26,11 +26,6 @@ absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
     return absl::InvalidArgumentError(absl::StrCat("allocator strategy: ", options.strategy,
                                                    " given, 0 (direct) to 3 (swappable) allowed"));
   }
-  if (options.strategy == GPUSHARE_STRATEGY_SWAPPABLE) {
-    return absl::UnimplementedError(
-        "allocator strategy 'swappable' is not implemented yet; offered: direct, pool, "
-        "suballocating");
-  }
   if (options.strategy == GPUSHARE_STRATEGY_POOL && device->door() != nullptr) {
     return absl::UnimplementedError(absl::StrCat(
         "allocator strategy 'pool': tenant ", Quoted(device->tenant().name()),
@@ -63,6 +58,8 @@ absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
   } else if (options.strategy == GPUSHARE_STRATEGY_POOL) {
     GPUSHARE_ASSIGN_OR_RETURN(made->driver_pool_, made->device_->StreamOrderedPool());
     made->driver_pool_->Enter();
+  } else if (options.strategy == GPUSHARE_STRATEGY_SWAPPABLE) {
+    GPUSHARE_ASSIGN_OR_RETURN(made->swappable_, made->device_->Swappable());
   }
   return made;
 }
@@ -92,9 +89,11 @@ absl::StatusOr<MemoryOrder> Allocator::OrderOf(driver::Stream native,
 }
 
 absl::StatusOr<driver::DevicePtr> Allocator::AllocateOnce(const VirtualDevice::Request& request,
-                                                          const MemoryOrder& order) const {
+                                                          const MemoryOrder& order,
+                                                          Nanos patience) const {
   if (pool_ != nullptr) return pool_->Allocate(request, order);
   if (driver_pool_ != nullptr) return driver_pool_->Allocate(request, order);
+  if (swappable_ != nullptr) return swappable_->Allocate(request, patience);
   return device_->Allocate(request);
 }
 
@@ -118,17 +117,13 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(const Request& asked) cons
   request.bytes = asked.bytes;
   request.calls_off = &calls_off_;
   request.calls_off_before = calls_off_.load();
-  if (waits) {
-    const int64_t timeout_ns = asked.timeout_ns.value_or(options_.timeout_ns);
-    if (timeout_ns != GPUSHARE_FOREVER) {
-      const Time now = device_->gpu().clock().Now();
-      const Nanos timeout(timeout_ns);
-      request.deadline = timeout > kNever - now ? kNever : now + timeout;
-    }
+  const Nanos patience(waits ? asked.timeout_ns.value_or(options_.timeout_ns) : 0);
+  if (waits && patience.count() != GPUSHARE_FOREVER) {
+    request.deadline = After(device_->gpu().clock().Now(), patience);
   }
   if (reclaims) {
     for (int calls = 0; calls <= kMostReclaims; ++calls) {
-      absl::StatusOr<driver::DevicePtr> pointer = AllocateOnce(request, asked.order);
+      absl::StatusOr<driver::DevicePtr> pointer = AllocateOnce(request, asked.order, patience);
       if (!absl::IsResourceExhausted(pointer.status())) return pointer;
       uint64_t free_bytes = 0, total = 0;
       device_->Memory(&free_bytes, &total);
@@ -142,11 +137,11 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(const Request& asked) cons
       break;
     }
   }
-  if (!waits) return AllocateOnce(request, asked.order);
+  if (!waits) return AllocateOnce(request, asked.order, patience);
   base::InterruptWatch interrupt(device_->gpu().clock().Now());
   request.interrupt = &interrupt;
   request.wait = true;
-  return AllocateOnce(request, asked.order);
+  return AllocateOnce(request, asked.order, patience);
 }
 
 absl::Status Allocator::Free(driver::DevicePtr pointer, const MemoryOrder& order) const {

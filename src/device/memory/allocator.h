@@ -14,6 +14,7 @@
 #include "device/memory/driver_pool.h"
 #include "device/memory/memory_order.h"
 #include "device/memory/memory_pool.h"
+#include "device/memory/swappable_memory.h"
 #include "device/share/virtual_device.h"
 #include "device/stream/stream.h"
 #include "gpushare/c/gpushare.h"
@@ -55,7 +56,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   Allocator(std::shared_ptr<VirtualDevice> device, const gpushare_allocator_options& options)
       : device_(std::move(device)), options_(options) {}
   absl::StatusOr<driver::DevicePtr> AllocateOnce(const VirtualDevice::Request& request,
-                                                 const MemoryOrder& order) const;
+                                                 const MemoryOrder& order, Nanos patience) const;
   absl::Status NeedsPool() const;
   absl::Status Check(const MemoryOrder& order) const;
 
@@ -65,6 +66,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   // Of those strategies; none: each allocation is one of the driver's.
   std::shared_ptr<MemoryPool> pool_;
   std::shared_ptr<DriverPool> driver_pool_;
+  // Of `swappable`, which keeps no pool.
+  std::shared_ptr<SwappableMemory> swappable_;
 };
 
 }  // namespace gpushare::device

@@ -205,11 +205,11 @@ absl::Status DriverPool::List(driver::DevicePtr pointer, uint64_t bytes, const M
   // The driver gave the address out again: what was there ended past us, with its context.
   books::Books& books = gpu_.runtime()->books();
   if (books.Take(pointer, &replaced)) books.Gone(replaced);
-  switch (gpu_.pooled().Insert(pointer, entry, &replaced)) {
+  switch (gpu_.unbooked().Insert(pointer, entry, &replaced)) {
     case quota::PointerTable::InsertResult::kInserted:
       break;
     case quota::PointerTable::InsertResult::kReplaced:
-      gpu_.InSlot(replaced.device)->driver_pool()->Ended();
+      gpu_.InSlot(replaced.device)->Lost(replaced);
       break;
     case quota::PointerTable::InsertResult::kNoMemory:
       return no_memory;

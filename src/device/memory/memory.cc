@@ -13,8 +13,10 @@
 #include "device/abi/last_error.h"
 #include "device/memory/driver_pool.h"
 #include "device/memory/memory_pool.h"
+#include "device/memory/swappable_memory.h"
 #include "device/process/runtime.h"
 #include "device/share/virtual_device.h"
+#include "device/stream/stream.h"
 #include "driver/relaxed_capture.h"
 #include "spec/text.h"
 
@@ -211,6 +213,25 @@ bool VirtualDevice::AwaitGiven(uint32_t seen, Time until) const {
   return true;
 }
 
+std::shared_ptr<SwappableMemory> VirtualDevice::swappable() const {
+  const base::MutexLock lock(&mutex_);
+  return swappable_;
+}
+
+absl::StatusOr<std::shared_ptr<SwappableMemory>> VirtualDevice::Swappable() {
+  if (std::shared_ptr<SwappableMemory> memory = swappable()) return memory;
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<SwappableMemory> made, SwappableMemory::Create(*this));
+  {
+    const base::MutexLock lock(&mutex_);
+    if (swappable_ == nullptr) swappable_ = std::move(made);
+  }
+  // Before there is any: a stream that is made meanwhile looks once others can find it.
+  raw_gpu_->HasUnbooked();
+  swaps_.store(true);
+  for (const std::shared_ptr<Stream>& stream : raw_gpu_->StreamsOf(this)) stream->UseDoor();
+  return swappable();
+}
+
 quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked, std::optional<Time> began) {
   quota::Account& account = *account_;
   quota::Account& root = account.root();
@@ -288,10 +309,15 @@ bool VirtualDevice::AskBack(uint64_t bytes) const {
   return reclaimer != nullptr && reclaimer->call(reclaimer->context, bytes) != 0;
 }
 
-absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
+absl::Status VirtualDevice::Charge(const Request& request) {
   if (request.bytes == 0) return NoBytes();
   const quota::Grant grant = Reserve(request);
-  return grant ? TakeReserved(request.bytes) : Refuse(request, grant.left);
+  return grant ? absl::OkStatus() : Refuse(request, grant.left);
+}
+
+absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
+  GPUSHARE_RETURN_IF_ERROR(Charge(request));
+  return TakeReserved(request.bytes);
 }
 
 quota::Grant VirtualDevice::Reserve(const Request& request) {
@@ -386,8 +412,8 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
       request.bytes);
   if (answer.ok()) {
     quota::Allocation stale;
-    if (raw_gpu_->has_driver_pools() && raw_gpu_->pooled().Take(pointer, &stale)) [[unlikely]] {
-      raw_gpu_->InSlot(stale.device)->driver_pool()->Ended();  // past us, with its context
+    if (raw_gpu_->has_unbooked() && raw_gpu_->unbooked().Take(pointer, &stale)) [[unlikely]] {
+      raw_gpu_->InSlot(stale.device)->Lost(stale);  // past us, with its context
     }
     RecordMemory();
     return pointer;
@@ -402,13 +428,8 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
 
 namespace {
 
-// Freeing waits for the device: the unused time of `caller`, if any, is lent meanwhile.
 driver::Result FreeOnDevice(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer) {
-  const bool tell = caller != nullptr && caller->TakeBusy();
-  if (tell) caller->gate().Synchronizing(nullptr);
-  const driver::Result result = gpu.driver().MemFree(pointer);
-  if (tell) caller->gate().Synchronized();
-  return result;
+  return LentMeanwhile(caller, [&] { return gpu.driver().MemFree(pointer); });
 }
 
 // Frees what was taken from the books, in the context that it is of; what the driver would not free stays charged, and
@@ -463,6 +484,14 @@ void VirtualDevice::Credited() {
   Unhold();
 }
 
+void VirtualDevice::Lost(const quota::Allocation& allocation) {
+  if (allocation.kind == quota::Kind::kPool) {
+    driver_pool()->Ended();  // the pool is charged, and knows what it has
+  } else {
+    Unhold();  // swappable memory is there still, and goes with the virtual device
+  }
+}
+
 void VirtualDevice::Abandon(uint64_t bytes) {
   account_->Release(bytes);
   Unhold();
@@ -478,8 +507,13 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   if (gpu.runtime()->books().Take(pointer, &allocation)) {
     return FreeTaken(gpu, caller, pointer, allocation, ContextScope::Mode::kTrust);
   }
-  if (gpu.has_driver_pools() && gpu.pooled().Take(pointer, &allocation)) {
-    const std::shared_ptr<DriverPool> pool = gpu.InSlot(allocation.device)->driver_pool();
+  if (gpu.has_unbooked() && gpu.unbooked().Take(pointer, &allocation)) {
+    const VirtualDevice& owner = *gpu.InSlot(allocation.device);
+    if (allocation.kind == quota::Kind::kMapping) {
+      const std::shared_ptr<SwappableMemory> memory = owner.swappable();
+      return memory->FreeTaken(pointer, allocation, caller);
+    }
+    const std::shared_ptr<DriverPool> pool = owner.driver_pool();
     return pool->FreeTaken(pointer, allocation, order);
   }
   if (const std::shared_ptr<MemoryPool> pool = gpu.PoolAt(pointer)) {
@@ -488,7 +522,7 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   // The driver would free what belongs to another GPU, and that one's pools would not know.
   for (const std::shared_ptr<Gpu>& other : gpu.runtime()->OpenGpus()) {
     if (other.get() != &gpu &&
-        (other->pooled().Find(pointer, &allocation) || other->PoolAt(pointer) != nullptr)) {
+        (other->unbooked().Find(pointer, &allocation) || other->PoolAt(pointer) != nullptr)) {
       return FreePointer(*other, nullptr, pointer);
     }
   }

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "books/books.h"
 #include "device/memory/memory_pool.h"
+#include "device/memory/swappable_memory.h"
 #include "device/share/virtual_device.h"
 #include "spec/text.h"
 
@@ -145,6 +146,7 @@ void VirtualDevice::EndContext() {
     pools.swap(pools_);
   }
   std::vector<uint64_t> gone;
+  std::vector<driver::DevicePtr> swappable;  // which are of no context
   for (const auto& weak : pools) {
     const std::shared_ptr<MemoryPool> pool = weak.lock();
     if (pool == nullptr) continue;
@@ -153,10 +155,15 @@ void VirtualDevice::EndContext() {
   for (const auto& [pointer, allocation] : raw_gpu_->runtime()->books().TakeAllOf(account_)) {
     gone.push_back(allocation.bytes);
   }
+  for (const auto& [pointer, allocation] : raw_gpu_->unbooked().TakeAllOf(account_)) {
+    swappable.push_back(pointer);  // there is no driver's pool here
+  }
   ContextScope::Forget(own_site_);
   static_cast<void>(raw_gpu_->driver().DestroyContext(own_site_.context));
   door_.Ended();
   for (const uint64_t bytes : gone) Abandon(bytes);
+  const std::shared_ptr<SwappableMemory> memory = this->swappable();
+  for (const driver::DevicePtr pointer : swappable) memory->Abandon(pointer, /*give=*/true);
 }
 
 }  // namespace gpushare::device

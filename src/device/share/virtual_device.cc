@@ -10,6 +10,7 @@
 #include "device/abi/last_error.h"
 #include "device/lease/pending_lease.h"
 #include "device/memory/driver_pool.h"
+#include "device/memory/swappable_memory.h"
 #include "device/process/runtime.h"
 #include "device/share/process_tenants.h"
 #include "spec/text.h"
@@ -28,7 +29,8 @@ VirtualDevice::VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> t
       raw_gpu_(gpu_.get()),
       tenant_(std::move(tenant)),
       own_site_{.driver = raw_gpu_->driver()},
-      door_(raw_gpu_->clock()) {}
+      door_(raw_gpu_->clock()),
+      work_door_(raw_gpu_->clock()) {}
 
 absl::StatusOr<std::shared_ptr<VirtualDevice>> VirtualDevice::Create(std::shared_ptr<Gpu> gpu,
                                                                      std::shared_ptr<Tenant> tenant,
@@ -104,6 +106,7 @@ void VirtualDevice::Retire() {
 void VirtualDevice::Unhold() {
   if (holds_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->End();
+  if (const std::shared_ptr<SwappableMemory> memory = swappable()) memory->End();
   if (seated_) raw_gpu_->Forget(this);
   VirtualDevice* const parent = raw_parent_;
   delete this;
@@ -179,16 +182,6 @@ gpushare_spec VirtualDevice::spec() const {
   return spec_;
 }
 
-void VirtualDevice::Suspend() {
-  suspended_ = true;
-  gate_->Suspend();
-}
-
-void VirtualDevice::Resume() {
-  suspended_ = false;
-  gate_->Resume();
-}
-
 absl::Status VirtualDevice::SuspendedTooLong() const {
   return absl::DeadlineExceededError(
       absl::StrCat("tenant ", Quoted(tenant_->name()), ": its virtual device on GPU ",
@@ -253,6 +246,15 @@ gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
   Memory(&free_bytes, &s.memory_limit);
   s.memory_borrowed = memory.borrowed;
   s.memory_lent = memory.lent;
+  if (const std::shared_ptr<SwappableMemory> swappable = this->swappable()) {
+    const SwappableMemory::Figures moved = swappable->figures();
+    s.memory_swapped = moved.host_bytes;
+    s.swapped_out_bytes = moved.moved_out;
+    s.swapped_in_bytes = moved.moved_in;
+    s.swaps_out = moved.times_out;
+    s.swaps_in = moved.times_in;
+    s.swap_ns = moved.took.count();
+  }
   s.memory_used = memory.committed;  // what the driver has not answered yet is in no peak either
   s.memory_peak = memory.peak;
   s.memory_denied = memory.denied;

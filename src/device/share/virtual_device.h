@@ -21,6 +21,7 @@
 #include "base/interrupt.h"
 #include "base/sync.h"
 #include "device/gpu/context_door.h"
+#include "device/gpu/door.h"
 #include "device/gpu/gpu.h"
 #include "device/memory/memory_order.h"
 #include "device/process/tenant.h"
@@ -36,6 +37,7 @@ class DriverPool;
 class LeaseLine;
 class MemoryPool;
 class Stream;
+class SwappableMemory;
 
 class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
  public:
@@ -83,8 +85,14 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
            busy_.exchange(false, std::memory_order_relaxed);
   }
 
-  void Suspend();
-  void Resume();
+  // suspend.cc. With swappable memory, which leaves the device and comes back, they may fail: see the C ABI.
+  absl::Status Suspend();
+  absl::Status Resume();
+  // Work enters before it is handed to the driver, and leases for as long as they are held: while it is closed the memory
+  // of the virtual device may be gone.
+  Door& work_door() { return work_door_; }
+  // Launches that go past the gate, on streams that nobody has named.
+  void HasUnseenWork() { unseen_work_.store(true, std::memory_order_relaxed); }
   bool suspended() const { return suspended_.load(std::memory_order_relaxed); }
 
   // What a call says that waited for Resume() until its deadline.
@@ -119,6 +127,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // Room for the request in the account, reserved: what is idle or lent is given up for it, or it waits in line. Else what
   // was left; counted.
   quota::Grant Reserve(const Request& request);
+  absl::Status Charge(const Request& request);  // the same, with what a caller is told
   // The same for who keeps books of its own: FreePointer() does not know what it takes. Each piece is a
   // reason for this object to exist.
   absl::StatusOr<driver::DevicePtr> Take(const Request& request);
@@ -171,9 +180,15 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::shared_ptr<DriverPool> driver_pool() const;  // null: never asked for
   // Of the leases that it was asked for and nobody waits for; made when first asked for.
   std::shared_ptr<LeaseLine> lease_line();
+  // Its swappable allocations, made when first asked for.
+  absl::StatusOr<std::shared_ptr<SwappableMemory>> Swappable();
+  std::shared_ptr<SwappableMemory> swappable() const;  // null: never asked for
+  bool swaps() const { return swaps_.load(); }         // whether it was
   uint32_t slot() const { return seat_.slot; }
   // What the books know this device by.
   uint32_t owner() const { return raw_gpu_->OwnerIn(seat_.slot); }
+  // The driver gave out an address again that Gpu::unbooked() has: that allocation ended past us.
+  void Lost(const quota::Allocation& allocation);
   // The books have credited an allocation of it; the last may end this object.
   void Credited();
   // One reason more, and one less, to exist; the last may end this object.
@@ -227,6 +242,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   absl::StatusOr<std::shared_ptr<Partition>> ChangePartition(const spec::Limits& limits) const;
   void Retire();  // the last shared_ptr is gone
   void Given();
+  absl::Status AwaitIdle();
   void RecallFor(uint64_t bytes, Asked* asked, std::optional<Time> began);
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
   void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;
@@ -260,6 +276,10 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::atomic<sched::Band> band_{sched::Band::kNormal};
   std::atomic<bool> suspended_{false};
   std::atomic<bool> busy_{false};
+  Door work_door_;
+  std::atomic<bool> swaps_{false}, unseen_work_{false};
+  // How often work_door_ was closed; changes while swappable memory is still.
+  uint64_t suspensions_ = 0;
 
   mutable base::Mutex mutex_;
   gpushare_spec spec_ ABSL_GUARDED_BY(mutex_) = {};
@@ -269,10 +289,21 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::atomic<bool> has_pools_{false};
   std::atomic<uint32_t> giving_{0}, given_{0};  // see GivingBack
   std::shared_ptr<DriverPool> driver_pool_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<SwappableMemory> swappable_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Reclaimer> reclaimer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Partition> partition_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<LeaseLine> lease_line_ ABSL_GUARDED_BY(mutex_);
 };
+
+// A call of the driver that waits for the device: the unused time of `caller`, if any, is lent meanwhile.
+template <typename Call>
+driver::Result LentMeanwhile(VirtualDevice* caller, const Call& call) {
+  const bool tell = caller != nullptr && caller->TakeBusy();
+  if (tell) caller->gate().Synchronizing(nullptr);
+  const driver::Result result = call();
+  if (tell) caller->gate().Synchronized();
+  return result;
+}
 
 // Frees `pointer`, crediting who allocated it; what is not in the table goes to the driver.
 // `caller` (may be null) is who waits meanwhile, since freeing waits for the device. What lies in a pool is

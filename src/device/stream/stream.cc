@@ -2,6 +2,7 @@
 #include "device/stream/stream.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -92,7 +93,7 @@ absl::StatusOr<std::shared_ptr<Stream>> Stream::Bind(std::shared_ptr<VirtualDevi
                                                      driver::Stream native) {
   const std::shared_ptr<Stream> stream(new Stream(std::move(device), /*owned=*/false));
   stream->native_ = native;
-  stream->exposed_ = true;
+  stream->uncommon_ = kExposed;
   const ContextScope current(stream->device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
   // Refuses what is not a stream of this context before anything is bound.
@@ -107,6 +108,7 @@ absl::Status Stream::Attach() {
   order_ = std::make_shared<StreamOrder>(gpu_.driver(), native_);
   GPUSHARE_RETURN_IF_ERROR(gpu_.BindStream(native_, weak_from_this()));
   bound_ = true;
+  if (device_->swaps()) UseDoor();  // now that it can be found
   GPUSHARE_ASSIGN_OR_RETURN(stream_gate_, device_->gate().AddStream(native_, {.levels = levels_}));
   lane_ = &gate::Gate::LaneOf(*stream_gate_);
   return absl::OkStatus();
@@ -195,7 +197,7 @@ Time Stream::Deadline(int64_t timeout_ns) const {
 absl::StatusOr<bool> Stream::Capturing() const {
   // Nobody else can have begun a capture of a stream that nobody else has; but a capture that we
   // began may have spread to it through an event.
-  if (!exposed_.load(std::memory_order_relaxed) &&
+  if ((uncommon_.load(std::memory_order_relaxed) & kExposed) == 0 &&
       gpu_.captures().load(std::memory_order_relaxed) == 0) {
     return false;
   }
@@ -255,22 +257,35 @@ absl::Status Stream::Submit(const gate::Work& work, int64_t timeout_ns, const ch
   }
   // What the gate does not see, and what becomes part of a graph, has the stream's own priority.
   const auto plain = [&] { return call(0); };
-  if (leases_.load(std::memory_order_relaxed) > 0) return driver::ToStatus(InContext(plain), name);
+  Door* const door = OwnDoor();
+  if (leases_.load(std::memory_order_relaxed) > 0) {
+    // The lease is inside, unless it was released right now.
+    const Inside within(door, Inside::As::kWithin);
+    if (within.inside()) return driver::ToStatus(InContext(plain), name);
+  }
   GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
   if (capturing) return driver::ToStatus(InContext(plain), name);
   gate::Gate& gate = device_->gate();
   const ContextScope current(device_->site(),
                              ContextScope::Mode::kTrust);  // the gate may record an event
   if (!current.ok()) return current.status();
-  gate::Admission admission = {.stream = stream_gate_};
-  if (work.kind != gate::Work::Kind::kKernel || !lane_->Take(work.key, &admission.launch)) {
-    admission = gate.Admit(*stream_gate_, work, Deadline(timeout_ns));
+  for (std::optional<Time> deadline;;) {
+    gate::Admission admission = {.stream = stream_gate_};
+    if (work.kind != gate::Work::Kind::kKernel || !lane_->Take(work.key, &admission.launch)) {
+      if (!deadline.has_value()) deadline = Deadline(timeout_ns);
+      admission = gate.Admit(*stream_gate_, work, *deadline);
+    }
+    if (admission.verdict != gate::Verdict::kAdmitted) return Refused(admission.verdict);
+    const Inside inside(door);
+    if (!inside.inside()) {  // it was suspended since: the gate holds it now
+      gate.Complete(admission, /*submitted=*/false);
+      continue;
+    }
+    device_->SetBusy();
+    const driver::Result result = InContext([&] { return call(lane_->Level()); });
+    gate.Complete(admission, result == driver::Result::kSuccess);
+    return driver::ToStatus(result, name);
   }
-  if (admission.verdict != gate::Verdict::kAdmitted) return Refused(admission.verdict);
-  device_->SetBusy();
-  const driver::Result result = InContext([&] { return call(lane_->Level()); });
-  gate.Complete(admission, result == driver::Result::kSuccess);
-  return driver::ToStatus(result, name);
 }
 
 absl::Status Stream::LaunchedInVain(driver::Function function, const driver::LaunchShape& shape,
@@ -343,7 +358,11 @@ absl::Status Stream::Crossing(const gate::CopyBytes& bytes, int64_t timeout_ns,
   gate::Gate& gate = device_->gate();
   const Time deadline = Deadline(timeout_ns);
   gate::CopyDirection held = gate::CopyDirection::kHostToDevice;
-  const gate::Verdict verdict = gate.AdmitCopies(bytes, deadline, gate::kNoBound, &held);
+  // A suspension waits for leases, so it does not hold the copies of one.
+  Door* const leased = DoorUnderLease();
+  const Inside within(leased, Inside::As::kWithin);
+  const gate::Verdict verdict = gate.AdmitCopies(bytes, deadline, gate::kNoBound, &held,
+                                                 leased != nullptr && within.inside());
   if (verdict == gate::Verdict::kDeadline && !device_->suspended()) {
     const bool up = held == gate::CopyDirection::kHostToDevice;
     return absl::DeadlineExceededError(
@@ -415,16 +434,27 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
   const ContextScope current(device_->site(),
                              ContextScope::Mode::kTrust);  // the gate records events
   if (!current.ok()) return current.status();
-  const gate::HostCopy whole = {
-      .direction = way, .parts = bytes, .line = direction == Direction::kToDevice ? to : from};
-  driver::Result result = driver::Result::kSuccess;
-  const gate::Copied copied =
-      device_->gate().Copy(*stream_gate_, whole, [&](uint64_t first, uint64_t n) {
-        result = InContext([&] { return copy(first, n); });
-        return result == driver::Result::kSuccess;
-      });
-  if (copied.verdict != gate::Verdict::kAdmitted) return Refused(copied.verdict);
-  return driver::ToStatus(result, name);
+  Door* const door = OwnDoor();
+  for (uint64_t done = 0;;) {
+    Door* const leased = DoorUnderLease();  // as in Crossing()
+    const Inside within(leased, Inside::As::kWithin);
+    gate::HostCopy rest = {.direction = way, .parts = bytes - done};
+    rest.line = (direction == Direction::kToDevice ? to : from) + done;
+    rest.though_suspended = leased != nullptr && within.inside();
+    driver::Result result = driver::Result::kSuccess;
+    bool held = false;
+    const gate::Copied copied =
+        device_->gate().Copy(*stream_gate_, rest, [&](uint64_t at, uint64_t n) {
+          const Inside inside(rest.though_suspended ? nullptr : door);
+          held = !inside.inside();
+          if (held) return false;
+          result = InContext([&] { return copy(done + at, n); });
+          return result == driver::Result::kSuccess;
+        });
+    if (copied.verdict != gate::Verdict::kAdmitted) return Refused(copied.verdict);
+    if (!held) return driver::ToStatus(result, name);
+    done += copied.parts;  // it was suspended since: the gate holds the rest now
+  }
 }
 
 absl::Status Stream::SetAsync(driver::DevicePtr to, unsigned char value, uint64_t bytes) {

@@ -48,9 +48,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
   driver::Stream native() const { return native_; }
   // From now on others may use it, for instance begin a capture.
   driver::Stream Expose() {
-    exposed_.store(true, std::memory_order_relaxed);
+    uncommon_.fetch_or(kExposed, std::memory_order_relaxed);
     return native_;
   }
+  // From now on what it is given passes the virtual device's work_door(), whose memory may be swapped out.
+  void UseDoor() { uncommon_.fetch_or(kUsesDoor, std::memory_order_relaxed); }
 
   // As nearly every launch goes: of a settled cost, with credit in hand, under no lease, in no capture, in the context that was
   // current the last time. It does what Launch() would do and makes no status of it.
@@ -106,6 +108,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Those who have to know. Who could not be told for want of host memory does not know when it ends.
   void TellEnd() noexcept;
 
+  // What its work enters before it goes to the driver; null: the virtual device has no memory that could leave meanwhile.
+  Door* OwnDoor() const {
+    return uncommon_.load(std::memory_order_relaxed) & kUsesDoor ? &device_->work_door() : nullptr;
+  }
+  // The same of what a lease may cover; null also while none does.
+  Door* DoorUnderLease() const {
+    return leases_.load(std::memory_order_relaxed) > 0 ? OwnDoor() : nullptr;
+  }
   // Whether what is submitted now goes into a graph.
   absl::StatusOr<bool> Capturing() const;
   absl::Status Refused(gate::Verdict verdict) const;
@@ -139,7 +149,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   int levels_ = 0;                    // by so many more its kernels may go before others'
   bool bound_ = false;
   std::atomic<int> leases_{0};
-  std::atomic<bool> exposed_{false};
+  // What keeps launches from LaunchAtOnce().
+  static constexpr uint8_t kExposed = 1, kUsesDoor = 2;
+  std::atomic<uint8_t> uncommon_{0};
   std::atomic<bool> begun_capture_{false};  // here, and counted in the GPU's captures()
 
   std::atomic<MemoryPool*> last_pool_{nullptr};  // compared, not used
@@ -189,7 +201,7 @@ inline driver::Result Stream::LaunchAtLevel(driver::Function function,
                                                                   const driver::LaunchShape& shape,
                                                                   void** params, Paid* paid) const {
   // What others may capture is asked for each time, and work on the legacy stream goes to whatever context is current.
-  if (function == nullptr || native_ == nullptr || exposed_.load(std::memory_order_relaxed) ||
+  if (function == nullptr || native_ == nullptr || uncommon_.load(std::memory_order_relaxed) != 0 ||
       leases_.load(std::memory_order_relaxed) > 0 ||
       gpu_.captures().load(std::memory_order_relaxed) != 0 ||
       !ContextScope::Trusts(device_->site()) ||

@@ -107,7 +107,8 @@ TEST(Spec, ErrorsNameFieldAndRange) {
 TEST(Spec, WhatIsNotOfferedYetIsUnimplementedByName) {
   const auto spec = VirtualDeviceSpec::Parse("oversubscription=swap");
   EXPECT_EQ(spec.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(spec.status().message()), HasSubstr("swap is not implemented yet"));
+  EXPECT_THAT(std::string(spec.status().message()),
+              AllOf(HasSubstr("swap is not implemented yet"), HasSubstr("'swappable'")));
 }
 
 TEST(Spec, ValidateCatchesWhatTextCannotSay) {

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Suspending a virtual device: its work is held at the gate, and its swappable memory leaves the device.
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/memory/swappable_memory.h"
+#include "device/process/identity.h"
+#include "device/share/virtual_device.h"
+#include "device/stream/poll.h"
+#include "device/stream/stream.h"
+#include "driver/relaxed_capture.h"
+#include "spec/text.h"
+
+namespace gpushare::device {
+namespace {
+
+// Most of what runs is over within microseconds.
+constexpr Nanos kFirstPoll = Micros(20);
+
+}  // namespace
+
+absl::Status VirtualDevice::Suspend() {
+  const std::shared_ptr<SwappableMemory> memory = swappable();
+  if (memory == nullptr) {
+    suspended_ = true;
+    gate_->Suspend();
+    return absl::OkStatus();
+  }
+  const uint64_t suspension = memory->WhileStill([&] {
+    suspended_ = true;
+    gate_->Suspend();
+    if (!work_door_.closed()) {
+      work_door_.Close();
+      ++suspensions_;
+    }
+    return suspensions_;
+  });
+  GPUSHARE_RETURN_IF_ERROR(AwaitIdle());
+  // When it was resumed meanwhile it is in use again, also if another thread has suspended it since.
+  return memory->MoveOut([&] { return suspended_ && suspensions_ == suspension; });
+}
+
+absl::Status VirtualDevice::Resume() {
+  const auto go_on = [&] {
+    work_door_.Open();
+    suspended_ = false;
+    gate_->Resume();
+  };
+  if (const std::shared_ptr<SwappableMemory> memory = swappable()) return memory->MoveIn(go_on);
+  go_on();
+  return absl::OkStatus();
+}
+
+// Of what was let through until now. No more comes: work_door_ is closed.
+absl::Status VirtualDevice::AwaitIdle() {
+  base::Clock& clock = raw_gpu_->clock();
+  const Time deadline = clock.Now() + Nanos(static_cast<int64_t>(GPUSHARE_CLOSE_GRACE_NS));
+  const std::string tenant =
+      absl::StrCat("tenant ", Quoted(tenant_->name()), " on GPU ", raw_gpu_->ordinal(),
+                   " is suspended, and its swappable memory stays on the device: ");
+  if (raw_gpu_->LeaseOf(ThreadNumber()) == this) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        tenant, "the calling thread holds a lease of it; release that, and suspend it once more"));
+  }
+  if (!work_door_.AwaitEmpty(deadline)) {
+    return absl::DeadlineExceededError(absl::StrCat(tenant, "a lease of it is still held after ",
+                                                    GPUSHARE_CLOSE_GRACE_NS / 1'000'000'000,
+                                                    " s; suspend it once more"));
+  }
+  const ContextScope current(site());
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  const driver::RelaxedCapture relaxed(raw_gpu_->driver());
+  const auto runs = [&] {
+    bool ending = false;
+    const auto streams = raw_gpu_->StreamsOf(this, &ending);
+    return ending || !std::all_of(streams.begin(), streams.end(),
+                                  [](const auto& stream) { return stream->Idle(); });
+  };
+  bool late = false;
+  for (Nanos poll = kFirstPoll; !late && runs(); poll = std::min(2 * poll, kPoll)) {
+    const Time now = clock.Now();
+    late = now >= deadline;
+    if (!late) clock.SleepUntil(now + poll);
+  }
+  if (late || !unfinished().Await(clock, deadline, &tenant_->name()).empty()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(tenant, "its work still runs, or a stream of it is being captured, after ",
+                     GPUSHARE_CLOSE_GRACE_NS / 1'000'000'000, " s; suspend it once more"));
+  }
+  if (!unseen_work_.exchange(false)) return absl::OkStatus();
+  const absl::Status waited =
+      driver::ToStatus(raw_gpu_->driver().SynchronizeContext(), "cuCtxSynchronize");
+  if (!waited.ok()) unseen_work_ = true;
+  return waited;
+}
+
+}  // namespace gpushare::device
