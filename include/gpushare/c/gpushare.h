@@ -46,8 +46,7 @@
 extern "C" {
 #endif
 
-/* Grows with every addition; a program built for n runs with every library that answers n or more.
- * */
+/* Grows with every addition; a program built for n runs with every library that answers n or more. */
 #define GPUSHARE_ABI_VERSION 3
 
 #define GPUSHARE_FOREVER INT64_MAX
@@ -77,8 +76,7 @@ typedef struct gpushare_thread_s* gpushare_thread;
 typedef struct gpushare_trace_s* gpushare_trace;
 typedef unsigned long long gpushare_device_ptr; /* CUdeviceptr */
 
-/* ---- Errors
- * -------------------------------------------------------------------------------------- */
+/* ---- Errors ---- */
 
 /* The canonical codes of absl::StatusCode, by number. */
 typedef enum gpushare_status {
@@ -125,8 +123,7 @@ GPUSHARE_API gpushare_status gpushare_last_detail(gpushare_error_detail* detail)
 GPUSHARE_API uint32_t gpushare_abi_version(void);
 GPUSHARE_API const char* gpushare_version(void);
 
-/* ---- Runtime
- * ------------------------------------------------------------------------------------- */
+/* ---- Runtime ---- */
 
 typedef struct gpushare_runtime_options {
   uint32_t struct_size;
@@ -172,8 +169,7 @@ typedef struct gpushare_runtime_info {
 GPUSHARE_API gpushare_status gpushare_runtime_get_info(gpushare_runtime runtime,
                                                        gpushare_runtime_info* info);
 
-/* A function of the loaded driver by name, e.g. of gpushare/testing/sim.h; NOT_FOUND when absent.
- * */
+/* A function of the loaded driver by name, e.g. of gpushare/testing/sim.h; NOT_FOUND when absent. */
 GPUSHARE_API gpushare_status gpushare_runtime_symbol(gpushare_runtime runtime, const char* name,
                                                      void** symbol);
 
@@ -207,8 +203,7 @@ typedef struct gpushare_interrupt {
  * nanoseconds: it is made for a scope around each call that may wait. */
 GPUSHARE_API gpushare_status gpushare_thread_exchange_interrupt(gpushare_interrupt* interrupt);
 
-/* ---- GPUs
- * ---------------------------------------------------------------------------------------- */
+/* ---- GPUs ---- */
 
 typedef enum gpushare_gpu_state {
   GPUSHARE_GPU_HEALTHY = 0,
@@ -306,8 +301,7 @@ GPUSHARE_API gpushare_status gpushare_gpu_get_overhead(gpushare_gpu gpu,
 GPUSHARE_API gpushare_status gpushare_gpu_get_scheduler(gpushare_gpu gpu,
                                                         gpushare_scheduler_options* options);
 
-/* ---- Tenants
- * ------------------------------------------------------------------------------------- */
+/* ---- Tenants ---- */
 
 typedef enum gpushare_priority {
   GPUSHARE_PRIORITY_UNSET = 0,
@@ -343,8 +337,7 @@ GPUSHARE_API gpushare_status gpushare_tenant_create(gpushare_runtime runtime,
 /* FAILED_PRECONDITION: it is the parent of tenants that are there, which the message names. They are as long as their handle, or
  * a virtual device of theirs. The handle stays valid then. */
 GPUSHARE_API gpushare_status gpushare_tenant_destroy(gpushare_tenant tenant);
-/* The tenant "default", to whom unattributed work goes; visible in every snapshot once it has any.
- * */
+/* The tenant "default", to whom unattributed work goes; visible in every snapshot once it has any. */
 GPUSHARE_API gpushare_status gpushare_runtime_default_tenant(gpushare_runtime runtime,
                                                              gpushare_tenant* tenant);
 /* The name and the value of a label (NOT_FOUND: none); valid while the tenant is. */
@@ -360,8 +353,7 @@ GPUSHARE_API gpushare_status gpushare_scope_leave(uint64_t scope);
  * worker, which enters it. Not a new handle: it is not destroyed by whoever receives it. */
 GPUSHARE_API gpushare_status gpushare_scope_current(gpushare_tenant* tenant);
 
-/* ---- Specs
- * --------------------------------------------------------------------------------------- */
+/* ---- Specs ---- */
 
 typedef enum gpushare_isolation {
   GPUSHARE_ISOLATION_SHARED = 0,  /* one context, one fault domain */
@@ -435,12 +427,10 @@ GPUSHARE_API gpushare_status gpushare_spec_format(const gpushare_spec* spec, cha
 /* The i-th policy by name; null past the last. docs/api-and-abi.md says what each sets. */
 GPUSHARE_API const char* gpushare_policy_name(size_t i);
 
-/* ---- Virtual devices
- * ----------------------------------------------------------------------------- */
+/* ---- Virtual devices ---- */
 
 /* A share of `gpu` for `tenant`; at most one a tenant and GPU (ALREADY_EXISTS). RESOURCE_EXHAUSTED:
- * the guarantees would exceed the device or the quotas its memory; the message says what would fit.
- * */
+ * the guarantees would exceed the device or the quotas its memory; the message says what would fit. */
 GPUSHARE_API gpushare_status gpushare_vdev_create(gpushare_gpu gpu, gpushare_tenant tenant,
                                                   const gpushare_spec* spec, gpushare_vdev* vdev);
 /* What a GPU could still promise to virtual devices. */
@@ -594,8 +584,7 @@ GPUSHARE_API gpushare_status gpushare_snapshot_get(gpushare_snapshot snapshot, s
                                                    gpushare_vdev_stats* stats);
 GPUSHARE_API gpushare_status gpushare_snapshot_destroy(gpushare_snapshot snapshot);
 
-/* ---- Memory
- * -------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 typedef enum gpushare_strategy {
   GPUSHARE_STRATEGY_DIRECT = 0, /* each allocation is one of the driver's */
@@ -731,8 +720,7 @@ GPUSHARE_API gpushare_status gpushare_gpu_free(gpushare_gpu gpu, gpushare_device
 GPUSHARE_API gpushare_status gpushare_gpu_pointer(gpushare_gpu gpu, gpushare_device_ptr pointer,
                                                   uint64_t* bytes, gpushare_vdev* vdev);
 
-/* ---- Code
- * ---------------------------------------------------------------------------------------- */
+/* ---- Code ---- */
 
 /* Loads a PTX text (zero-terminated) or a cubin or fatbin image on `gpu`. INVALID_ARGUMENT: it is
  * broken. */
@@ -764,8 +752,7 @@ GPUSHARE_API gpushare_status gpushare_function_footprint(gpushare_gpu gpu,
                                                          const gpushare_shape* shape,
                                                          double* footprint);
 
-/* ---- Streams
- * ------------------------------------------------------------------------------------- */
+/* ---- Streams ---- */
 
 /* A non-blocking stream of the virtual device. High-priority tenants get the device's highest
  * stream priority, others the lowest. */
@@ -863,8 +850,7 @@ GPUSHARE_API gpushare_status gpushare_graph_destroy(gpushare_graph graph);
 GPUSHARE_API gpushare_status gpushare_graph_native(gpushare_graph graph,
                                                    struct CUgraphExec_st** native);
 
-/* ---- Leases
- * -------------------------------------------------------------------------------------- */
+/* ---- Leases ---- */
 
 typedef struct gpushare_lease_options {
   uint32_t struct_size;
@@ -963,8 +949,7 @@ GPUSHARE_API gpushare_status gpushare_gang_acquire(const gpushare_gang_member* m
 GPUSHARE_API gpushare_status gpushare_gang_release(gpushare_gang gang,
                                                    gpushare_lease_result* result);
 
-/* ---- Faults
- * -------------------------------------------------------------------------------------- */
+/* ---- Faults ---- */
 
 enum {
   GPUSHARE_INCIDENT_STUCK = 1, /* work runs on for longer than the limit past what was predicted */
@@ -1004,8 +989,7 @@ GPUSHARE_API gpushare_status gpushare_watchdog_start(gpushare_gpu gpu,
 /* Waits for a callback that is running; none runs after. FAILED_PRECONDITION: from the callback. */
 GPUSHARE_API gpushare_status gpushare_watchdog_stop(gpushare_watchdog watchdog);
 
-/* ---- Traces
- * -------------------------------------------------------------------------------------- */
+/* ---- Traces ---- */
 
 /* What happened when: waits, leases, device time, memory. The GPUs' flight recorders keep the latest
  * events in memory; off, which they are by default, they cost nothing that can be measured.
