@@ -32,9 +32,6 @@ struct Shortfall {
 constexpr Shortfall kShortfalls[] = {
     // What a study has found after the first of them is not quite it.
     {"overlap 50:50 graphs of lengths/half", "share error, 1 s windows, pp", 3},
-    // Behind the window for a moment at the end of each.
-    {"overlap 50:50 graphs of half, 40 us/wide", "device busy, % of ungated", 98.5},
-    {"overlap 50:50 graphs of half, 40 us/wide, warm", "device busy, % of ungated", 98.5},
     // Of hundreds of windows, each of which holds a few commands of 2 ms, the worst.
     {"real sync 25:75 mobilenetv2/transformer-xl", "share error, 100 ms windows, pp", 4.6},
     {"real sync 75:25 resnet50/transformer-xl", "share error, 100 ms windows, pp", 4.4},

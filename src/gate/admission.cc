@@ -28,6 +28,15 @@ bool IsLongGraph(const Work& work, const meter::CostModel::Prediction& cost) {
          (!cost.known || cost.cost_ns >= kLongGraphNs);
 }
 
+// How many such commands one grant should hold. A graph of more than half of a grant would otherwise have a grant of its own,
+// with a marker and a wait for the next one. For graphs that fill the device two per grant would make their turns twice as long,
+// and the replay tells longer turns apart less well.
+int AtOnce(const Work& work) {
+  const bool leaves =
+      meter::CostModel::InParts(work.parts) && work.footprint > 0 && work.footprint < kFillsAsGraph;
+  return work.kind == Work::Kind::kGraph && leaves ? 2 : 1;
+}
+
 }  // namespace
 
 const Lane& Gate::LaneOf(const StreamGate& stream) { return stream.lane; }
@@ -81,6 +90,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
                                 .own_grant = !cost.known || exclusive,
                                 .exclusive = exclusive,
                                 .cost_known = cost.known,
+                                .at_once = AtOnce(work),
                                 .deadline = deadline,
                                 .longest_hold = work.longest_hold,
                                 .stream = sure ? &stream : nullptr,

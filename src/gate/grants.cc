@@ -471,7 +471,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         if ((woken || first_time) && tenant.waiting.front() == &request && may_ask) {
           TakeCredit(tenant, now);
           arbiter.Block(tenant.id, Nanos(static_cast<int64_t>(request.charge)), request.exclusive,
-                        now);
+                        now, request.at_once);
           asked = true;
           RunArbiter(now, &tenant);
           if (TenantPage::CreditOf(tenant.purse.Look()) >= request.charge) next = Next::kRetry;

@@ -152,6 +152,7 @@ struct GrantRequest {
   bool exclusive = false;   // the device is drained before and after
   bool cost_known = false;  // false: the charge is a guess
   bool lease = false;
+  int at_once = 1;  // commands like it that one grant should hold: see Arbiter::Block()
   Time deadline = kNever;
   Nanos longest_hold = kNoBound;
   const std::atomic<bool>* called_off = nullptr;  // of a lease; null: it cannot be called off

@@ -170,7 +170,7 @@ void Arbiter::Remove(TenantId tenant, Time now) {
   GPUSHARE_SCHED_CHECK_BOOKS(s);
 }
 
-void Arbiter::Block(TenantId tenant, Nanos predicted, bool exclusive, Time now) {
+void Arbiter::Block(TenantId tenant, Nanos predicted, bool exclusive, Time now, int at_once) {
   State& s = *state_;
   s.Observe(now);
   if (!s.Known(tenant)) return;
@@ -180,6 +180,7 @@ void Arbiter::Block(TenantId tenant, Nanos predicted, bool exclusive, Time now) 
   t.blocked = true;
   t.exclusive = exclusive;
   t.predicted = std::max(Sane(predicted), Nanos(1));
+  t.at_once = std::max(at_once, 1);
   const auto within_horizon = [&](TenantState& one) {
     one.r = std::min(one.r, s.ReserveClock(one) + Ns(s.options.debt_horizon));
   };

@@ -123,8 +123,10 @@ class Arbiter {
 
   // A thread of `tenant` waits at the gate; its next command is predicted to take `predicted`.
   // `exclusive`: the command wants the device drained before and after (calibration, cooperative
-  // launches). There is at most one request per tenant: a second Block replaces the first.
-  void Block(TenantId tenant, Nanos predicted, bool exclusive, Time now);
+  // launches). There is at most one request per tenant: a second Block replaces the first. `at_once`: a contended grant has
+  // room for this many such commands, even if they are more than `grant`, if one is no more than `grant` and all of them are
+  // no more than the tenant's part of the window.
+  void Block(TenantId tenant, Nanos predicted, bool exclusive, Time now, int at_once = 1);
   void Unblock(TenantId tenant, Time now);  // the thread gave up (deadline, cancelled)
 
   // Largest grant of this tenant beyond one command while it contends; options.grant until set.

@@ -399,7 +399,10 @@ Grant State::Admit(const Choice& choice) {
     const Nanos window = Window(t);
     Nanos more = std::min(alone ? options.lone_grant : t.grant, window);
     if (!alone) {
-      more = std::min({more, window / contenders, options.grant_commands * t.predicted});
+      const Nanos part = window / contenders;
+      more = std::min({more, part, options.grant_commands * t.predicted});
+      const Nanos together = t.predicted <= t.grant ? t.at_once * t.predicted : Nanos(0);
+      if (together <= part) more = std::max(more, together);
     }
     amount = std::max(amount, more);
   }

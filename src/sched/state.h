@@ -67,6 +67,7 @@ struct TenantState {
   // A stream of it waits for the host, so what is behind that is stale at once.
   bool held_up = false;
   Nanos predicted{0};  // cost of the blocked request
+  int at_once = 1;     // commands like it that a grant is to hold
   Nanos grant{0};      // largest grant beyond one command
   Nanos charged{0};
   TokenBucket bucket;

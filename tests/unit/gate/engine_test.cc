@@ -608,16 +608,36 @@ class OverlapTest : public EngineTest {
  protected:
   std::string config() const override { return "sms=100,overlap=footprint,clock=virtual"; }
 
-  void Put(Tenant& t, const Work& work, int kernels, unsigned sms, Nanos cost) {
+  // Whether it needed a grant.
+  bool Put(Tenant& t, const Work& work, int kernels, unsigned sms, Nanos cost) {
     const Admission admission = t.gate->Admit(*t.stream, work);
-    ASSERT_EQ(admission.verdict, Verdict::kAdmitted);
+    EXPECT_EQ(admission.verdict, Verdict::kAdmitted);
     uint64_t ns = static_cast<uint64_t>(cost.count());
     void* params[] = {&ns};
     for (int i = 0; i < kernels; ++i) {
-      ASSERT_EQ(driver_->Launch(function_, {{sms, 1, 1}, {1024, 1, 1}, 0}, t.handle, params),
+      EXPECT_EQ(driver_->Launch(function_, {{sms, 1, 1}, {1024, 1, 1}, 0}, t.handle, params),
                 Result::kSuccess);
     }
     t.gate->Complete(admission, true);
+    return admission.timed;
+  }
+  // Launches commands of 50 us on `sms` SMs, each beside a kernel on the other SMs. The part of them that needed a grant of its own.
+  double GrantsPerCommand(Work::Kind kind, unsigned sms) {
+    constexpr int kLearnt = 200, kCounted = 200;
+    const uint32_t kernels = kind == Work::Kind::kGraph ? 2 : 1;
+    const Work work{
+        .key = 79, .kind = kind, .footprint = static_cast<float>(sms) / 100, .parts = kernels};
+    Tenant t = Make({}), other = Make({});
+    int granted = 0;
+    for (int i = 0; i < kLearnt + kCounted; ++i) {
+      const bool asked = Put(t, work, static_cast<int>(kernels), sms, Micros(50) / kernels);
+      granted += i >= kLearnt && asked ? 1 : 0;
+      Put(other, {.key = 78, .footprint = static_cast<float>(100 - sms) / 100}, 1, 100 - sms,
+          Micros(100));
+    }
+    Drop(t);
+    Drop(other);
+    return static_cast<double>(granted) / kCounted;
   }
   // Launches a graph of two kernels of 50 us on a fifth of the SMs, whose instantiation was not seen, each time beside a kernel of
   // 100 us on the other SMs.
@@ -638,6 +658,24 @@ class OverlapTest : public EngineTest {
            (kLaunches * 100e3);
   }
 };
+
+// Each of these graphs is charged more than half of a grant. Two that leave SMs free get one grant; kernels, and graphs that fill
+// the device, get one each.
+TEST_F(OverlapTest, TwoShortGraphsThatLeaveSmsFreeShareAGrant) {
+  struct Case {
+    Work::Kind kind;
+    unsigned sms;
+    double grants;
+  };
+  for (const Case& c : {Case{Work::Kind::kGraph, 60, 0.5}, Case{Work::Kind::kKernel, 60, 1},
+                        Case{Work::Kind::kGraph, 95, 1}}) {
+    // Long enough that neither tenant counts as alone while the other waits.
+    EngineOptions options;
+    options.arbiter.active_grace = Millis(10);
+    MakeEngine(options);
+    EXPECT_NEAR(GrantsPerCommand(c.kind, c.sms), c.grants, 0.05) << c.sms;
+  }
+}
 
 // The graph has a fifth of the device, which a study finds out by how early the other kernels end. Outside a study it might do
 // something else, so a tenant with a cap is charged what its graph takes alone.

@@ -59,6 +59,45 @@ TEST(Arbiter, ContendedGrantIsSmall) {
   EXPECT_EQ(grants[1].amount, Micros(8));   // 8 commands of 1 us
 }
 
+// Otherwise each command of more than half of `grant` has a grant of its own.
+TEST(Arbiter, ContendedGrantHoldsAsManyCommandsAsAreWantedAtOnce) {
+  struct Case {
+    int tenants;
+    Nanos predicted;
+    int at_once;
+    Nanos amount;
+  };
+  for (const Case& c : {
+           Case{2, Micros(40), 1, Micros(50)},
+           Case{2, Micros(40), 2, Micros(80)},
+           Case{2, Micros(50), 2, Micros(100)},
+           Case{2, Micros(20), 2, Micros(50)},  // fits it twice anyway
+           Case{2, Micros(51), 2, Micros(51)},  // is more than `grant` alone
+           Case{3, Micros(40), 2, Micros(80)},
+           Case{4, Micros(40), 2, Micros(50)},  // two are more than a part of the window
+           Case{1, Micros(60), 2, Micros(100)},
+       }) {
+    Books b({.window = Micros(240), .grant = Micros(50), .grant_commands = 64});
+    std::vector<TenantId> ids;
+    for (int i = 0; i < c.tenants; ++i) ids.push_back(b.arbiter.Add({}, AtMicros(0)));
+    for (const TenantId id : ids) b.arbiter.Block(id, c.predicted, false, AtMicros(0), c.at_once);
+    const auto grants = b.Run(AtMicros(0));
+    ASSERT_FALSE(grants.empty());
+    EXPECT_EQ(grants[0].amount, c.amount)
+        << c.tenants << " tenants, " << c.predicted.count() << " ns, " << c.at_once;
+  }
+}
+
+// A request does not keep the number from the request that it replaces.
+TEST(Arbiter, WhatIsWantedAtOnceIsOfOneRequest) {
+  Books b({.window = Micros(240), .grant = Micros(50), .grant_commands = 64});
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(c, Micros(40), false, AtMicros(0));
+  b.arbiter.Block(a, Micros(40), false, AtMicros(0), 2);
+  b.arbiter.Block(a, Micros(40), false, AtMicros(0));
+  for (const Grant& grant : b.Run(AtMicros(0))) EXPECT_EQ(grant.amount, Micros(50));
+}
+
 TEST(Arbiter, EntitledIsByGuaranteeOrByWeightAmongThoseThatAreActive) {
   Books b;
   const TenantId a = b.arbiter.Add({.weight = 7}, AtMicros(0));
