@@ -69,6 +69,11 @@ void AllReduce(CUstream_st*, CUstream_st*);
 int Fail(const absl::Status& status);
 int Explain(const std::string& reason);
 void Shed(Bytes size);
+struct EventLoop {
+  void Post(void (*task)());
+};
+extern EventLoop loop;
+void serve();
 
 }  // namespace example
 

@@ -32,6 +32,7 @@ struct Anything {
 };
 
 extern std::optional<Runtime> runtime;
+extern std::optional<Gpu> gpu;
 extern VirtualDevice device;
 extern Allocator allocator;
 extern Stream stream;
@@ -41,6 +42,11 @@ struct Engine {
 };
 extern Engine engine;
 void Shed(Bytes size);
+struct EventLoop {
+  void Post(void (*task)());
+};
+extern EventLoop loop;
+void Serve();
 
 }  // namespace page
 
