@@ -31,9 +31,6 @@ struct TenantConfig {
   bool operator==(const TenantConfig&) const = default;
 };
 
-// The tenant's share of the GPU with that UUID: its spec with the overrides for this GPU, validated as a whole.
-absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& tenant, const std::string& uuid);
-
 struct Config {
   std::string socket;   // path; empty: the command line's, or the default
   std::string metrics;  // address to listen at, such as 127.0.0.1:9410; empty: none

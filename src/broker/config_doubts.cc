@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "broker/config.h"
+#include "broker/tenant_spec.h"
 #include "sched/arbiter.h"
 #include "spec/spec.h"
 

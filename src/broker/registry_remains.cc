@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "broker/registry.h"
+#include "broker/tenant_spec.h"
 #include "spec/text.h"
 
 namespace gpushare::broker {

@@ -26,4 +26,14 @@ absl::Status CheckTenantKeys(const gpushare_spec& spec) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& tenant, const std::string& uuid) {
+  GPUSHARE_ASSIGN_OR_RETURN(gpushare_spec spec, spec::ParseSpec(tenant.spec));
+  if (const auto at = tenant.on.find(uuid); at != tenant.on.end()) {
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec change, spec::ParseSpec(at->second));
+    spec = spec::MergeSpec(spec, change);
+  }
+  GPUSHARE_RETURN_IF_ERROR(CheckTenantSpec(spec));
+  return spec;
+}
+
 }  // namespace gpushare::broker

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys the spec of a broker's tenant may have.
+// The specs of a broker's tenants: which keys they may have, and what holds on one GPU.
 #ifndef GPUSHARE_BROKER_TENANT_SPEC_H_
 #define GPUSHARE_BROKER_TENANT_SPEC_H_
 
+#include <string>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "broker/config.h"
 #include "gpushare/c/gpushare.h"
 
 namespace gpushare::broker {
@@ -13,6 +17,9 @@ namespace gpushare::broker {
 absl::Status CheckTenantSpec(const gpushare_spec& spec);
 // Only the check for keys that could not be enforced, for a change.
 absl::Status CheckTenantKeys(const gpushare_spec& spec);
+
+// The tenant's share of the GPU with that UUID: its spec with the overrides for this GPU, validated as a whole.
+absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& tenant, const std::string& uuid);
 
 }  // namespace gpushare::broker
 

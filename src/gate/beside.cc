@@ -92,9 +92,9 @@ bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time
     if (std::find(kept.begin(), kept.end(), tenant) == kept.end()) kept.push_back(tenant);
     return true;
   };
-  meter::Outlook& outlook = engine_.outlook;
+  meter::Outlook& ahead = engine_.outlook;
   if (!engine_.replay.Look(request.stream->replay, is_kept, kMostCommands,
-                           static_cast<double>(engine_.marker_cost.count()), outlook)) {
+                           static_cast<double>(engine_.marker_cost.count()), ahead)) {
     return false;
   }
   Nanos left = kNoBound;
@@ -123,7 +123,7 @@ bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time
   };
   const double launched = static_cast<double>(engine_.DeviceTime(now).count()) + to_launch(now);
   command.not_before = launched;
-  const meter::Outlook::Delay delay = Worst(outlook, command, most);
+  const meter::Outlook::Delay delay = Worst(ahead, command, most);
   if (delay.known && delay.starts > launched + kAheadNs) {
     *again = host(delay.starts - kAheadNs);
     return false;
@@ -136,10 +136,10 @@ bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time
   }
   // Looks for a begin as near behind an end as possible, but such that the command cannot come before that end, given how
   // unsure the times are.
-  for (const double end : outlook.KeptEnds(launched, kMostEnds)) {
+  for (const double end : ahead.KeptEnds(launched, kMostEnds)) {
     const double at = end + kUnsureNs;
     command.not_before = at;
-    const meter::Outlook::Delay then = Worst(outlook, command, most);
+    const meter::Outlook::Delay then = Worst(ahead, command, most);
     *again = host(at - to_launch(host(at)));
     if (then.known && then.kept <= most) break;
   }

@@ -934,6 +934,33 @@ class Program {
     Answered(status, result);
     Ended(status, lease, &leases_);
   }
+  void LeaseRequestCreate() {
+    const gpushare_vdev vdev = Any(vdevs_);
+    const bool whole = valid_;
+    const std::vector<gpushare_stream> streams = SomeStreams();
+    const Struct<gpushare_lease_options> given(&bytes_, AnyLease(streams));
+    if (given.get() == nullptr || given.get()->struct_size < sizeof(gpushare_lease_options))
+      valid_ = whole;
+    Out<gpushare_lease_request> request(&bytes_);
+    void (*const done)(void*) = bytes_.Rarely(3) ? nullptr : +[](void*) {};
+    Made(gpushare_lease_request_create(vdev, given.get(), done, this, request.get()), request,
+         &requests_);
+  }
+  void LeaseRequestDescriptor() {
+    const gpushare_lease_request request = Any(requests_);
+    Out<int> descriptor(&bytes_);
+    Answered(gpushare_lease_request_descriptor(request, descriptor.get()), descriptor);
+  }
+  void LeaseRequestTake() {
+    const gpushare_lease_request request = Any(requests_);
+    Out<gpushare_lease> lease(&bytes_);
+    Made(gpushare_lease_request_take(request, lease.get()), lease, &leases_);
+  }
+  void LeaseRequestCancel() { Answered(gpushare_lease_request_cancel(Any(requests_))); }
+  void LeaseRequestDestroy() {
+    const gpushare_lease_request request = Any(requests_);
+    Ended(gpushare_lease_request_destroy(request), request, &requests_);
+  }
   void GangAcquire() {
     const size_t count = bytes_.Next() % 3;
     const std::vector<gpushare_stream> streams = SomeStreams();
@@ -1071,6 +1098,22 @@ class Program {
       pool->End(handle);
     }
   }
+  // A parent cannot end before its children.
+  void EndTenants() {
+    name_ = "gpushare_tenant_destroy";
+    while (!tenants_.live.empty()) {
+      const std::vector<gpushare_tenant> live = tenants_.live;
+      for (const gpushare_tenant tenant : live) {
+        const gpushare_status status = gpushare_tenant_destroy(tenant);
+        if (status == GPUSHARE_FAILED_PRECONDITION) continue;
+        Require(status == GPUSHARE_OK, name_, "what is there can be ended");
+        Require(gpushare_tenant_destroy(tenant) == GPUSHARE_INVALID_ARGUMENT, name_,
+                "it ends once");
+        tenants_.End(tenant);
+      }
+      Require(tenants_.live.size() < live.size(), name_, "some tenant has no children");
+    }
+  }
   void End() {
     ResumeAll();
     while (!scopes_.empty()) {
@@ -1078,6 +1121,7 @@ class Program {
               "in reverse order");
       scopes_.pop_back();
     }
+    EndAll("gpushare_lease_request_destroy", &requests_, &gpushare_lease_request_destroy);
     EndAll<gpushare_gang>("gpushare_gang_release", &gangs_,
                           [](gpushare_gang g) { return gpushare_gang_release(g, nullptr); });
     EndAll<gpushare_lease>("gpushare_lease_release", &leases_,
@@ -1092,7 +1136,7 @@ class Program {
     EndAll("gpushare_snapshot_destroy", &snapshots_, &gpushare_snapshot_destroy);
     EndAll("gpushare_module_unload", &modules_, &gpushare_module_unload);
     EndAll("gpushare_vdev_destroy", &vdevs_, &gpushare_vdev_destroy);
-    EndAll("gpushare_tenant_destroy", &tenants_, &gpushare_tenant_destroy);
+    EndTenants();
     EndAll("gpushare_gpu_close", &gpus_, &gpushare_gpu_close);
     EndAll("gpushare_runtime_destroy", &runtimes_, &gpushare_runtime_destroy);
     for (int device : {0, 1}) Require(sim_->used(device) == 0, "end", "the GPUs are empty");
@@ -1129,6 +1173,7 @@ class Program {
   Pool<gpushare_graph> graphs_;
   Pool<gpushare_module> modules_;
   Pool<gpushare_lease> leases_;
+  Pool<gpushare_lease_request> requests_;
   Pool<gpushare_gang> gangs_;
   Pool<gpushare_watchdog> watchdogs_;
   Pool<gpushare_snapshot> snapshots_;
@@ -1256,6 +1301,11 @@ const std::vector<Program::Function>& Program::Functions() {
       {"gpushare_trace_lost", &Program::TraceLost},
       {"gpushare_trace_write", &Program::TraceWrite},
       {"gpushare_trace_destroy", &Program::TraceDestroy},
+      {"gpushare_lease_request_create", &Program::LeaseRequestCreate},
+      {"gpushare_lease_request_descriptor", &Program::LeaseRequestDescriptor},
+      {"gpushare_lease_request_take", &Program::LeaseRequestTake},
+      {"gpushare_lease_request_cancel", &Program::LeaseRequestCancel},
+      {"gpushare_lease_request_destroy", &Program::LeaseRequestDestroy},
   };
   return all;
 }
