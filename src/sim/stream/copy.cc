@@ -12,9 +12,22 @@ namespace {
 
 using Kind = Piece::Kind;
 
+// Whether an address that was on a device at submission no longer is: its reservation has been freed since.
+bool IsGone(bool on_device, uint64_t address) {
+  return on_device && !IsDeviceAddress(address) && IsPageable(address);
+}
+
 // Copies piece by piece: a range may cross the border between two mappings.
-Kind CopyRow(uint64_t to, uint64_t from, const uint8_t* staged, uint64_t bytes, int device) {
+Kind CopyRow(uint64_t to, uint64_t from, const uint8_t* staged, uint64_t bytes, int device,
+             CopyDirection direction) {
+  const bool from_device = direction == CopyDirection::kDeviceToHost ||
+                           direction == CopyDirection::kDeviceToDevice;
+  const bool to_device = direction == CopyDirection::kHostToDevice ||
+                         direction == CopyDirection::kDeviceToDevice;
   while (bytes > 0) {
+    if (IsGone(to_device, to) || (staged == nullptr && IsGone(from_device, from))) {
+      return Kind::kNoAccess;
+    }
     const Piece target = FindPiece(to, bytes, device, Access::kWrite);
     if (target.kind != Kind::kBytes) return target.kind;
     uint64_t length = target.length;
@@ -61,7 +74,7 @@ bool Copy(const Command& command) {
     const uint64_t from = copy.from + slice * copy.slice_from;
     for (uint64_t row = 0; row < copy.rows; ++row) {
       const Kind kind = CopyRow(to + row * copy.pitch_to, from + row * copy.pitch_from, staged,
-                                copy.bytes, device);
+                                copy.bytes, device, copy.direction);
       if (kind != Kind::kBytes) return kind != Kind::kNoAccess;
       if (staged != nullptr) staged += copy.bytes;
     }
@@ -76,6 +89,7 @@ bool Set(const Command& command) {
     uint64_t to = set.to + row * set.pitch;
     // Elements do not cross a border: both are aligned.
     for (uint64_t left = set.width * set.element; left > 0;) {
+      if (IsGone(/*on_device=*/true, to)) return false;
       const Piece piece = FindPiece(to, left, device, Access::kWrite);
       if (piece.kind != Kind::kBytes) return piece.kind != Kind::kNoAccess;
       if (set.element == 1) {
