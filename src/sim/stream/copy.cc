@@ -20,10 +20,10 @@ bool IsGone(bool on_device, uint64_t address) {
 // Copies piece by piece: a range may cross the border between two mappings.
 Kind CopyRow(uint64_t to, uint64_t from, const uint8_t* staged, uint64_t bytes, int device,
              CopyDirection direction) {
-  const bool from_device = direction == CopyDirection::kDeviceToHost ||
-                           direction == CopyDirection::kDeviceToDevice;
-  const bool to_device = direction == CopyDirection::kHostToDevice ||
-                         direction == CopyDirection::kDeviceToDevice;
+  const bool from_device =
+      direction == CopyDirection::kDeviceToHost || direction == CopyDirection::kDeviceToDevice;
+  const bool to_device =
+      direction == CopyDirection::kHostToDevice || direction == CopyDirection::kDeviceToDevice;
   while (bytes > 0) {
     if (IsGone(to_device, to) || (staged == nullptr && IsGone(from_device, from))) {
       return Kind::kNoAccess;
