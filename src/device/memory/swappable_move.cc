@@ -41,6 +41,19 @@ class Undo {
   bool left_ = false;
 };
 
+// While it exists, nobody asks the calling thread whether to wait on. That runs the program's code, which may free swappable
+// memory and would wait for the lock that this thread holds.
+class NotAsked {
+ public:
+  NotAsked() = default;
+  ~NotAsked() { base::ExchangeInterrupt(before_); }
+  NotAsked(const NotAsked&) = delete;
+  NotAsked& operator=(const NotAsked&) = delete;
+
+ private:
+  const base::Interrupt before_ = base::ExchangeInterrupt({});
+};
+
 // What the device has to have room for.
 uint64_t Missing(const std::vector<SwappablePiece*>& outside) {
   uint64_t bytes = 0;
@@ -96,6 +109,7 @@ absl::Status SwappableMemory::MoveOut(absl::FunctionRef<bool()> wanted) {
   const driver::RelaxedCapture relaxed(gpu_.driver());
   absl::Status status;
   {
+    const NotAsked not_asked;
     const base::ClockLock turn(gpu_.clock(), turn_);
     if (!wanted()) return absl::OkStatus();
     TryAgain();
@@ -181,6 +195,7 @@ absl::Status SwappableMemory::MoveIn(absl::FunctionRef<void()> arrived) {
       GPUSHARE_RETURN_IF_ERROR(Told(device_.Charge(request), tenant));
     }
     Room room(device_.account(), request.bytes);
+    const NotAsked not_asked;
     const base::ClockLock turn(gpu_.clock(), turn_);
     const std::vector<SwappablePiece*> outside = Outside();
     if (!room.Keep(Missing(outside))) continue;  // it was suspended again meanwhile

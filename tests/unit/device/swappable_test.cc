@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gpushare/interrupt.h"
 #include "tests/unit/device/device_test.h"
 
 namespace gpushare {
@@ -581,6 +582,23 @@ TEST_F(SwappableTest, GoesWithinTheTenantsLimits) {
   began = runtime_->Now();
   ASSERT_OK(device.Resume());
   EXPECT_NEAR(absl::ToDoubleSeconds(runtime_->Now() - began), 0.5243, 0.06);
+}
+
+// What is asked there may use all of the library, also what waits for the end of the move.
+TEST_F(SwappableTest, WhoMovesIsNotAskedWhetherToWaitOn) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB,d2h=100MB/s,h2d=100MB/s");
+  const Allocator memory = Swappable(device);
+  const Allocation some = Must(memory.Allocate(MiB(32)));
+  std::optional<Allocation> other(Must(memory.Allocate(MiB(2))));
+  int asked = 0;
+  const InterruptScope scope([&] {
+    ++asked;
+    other.reset();
+    return true;
+  });
+  ASSERT_OK(device.Suspend());
+  ASSERT_OK(device.Resume());
+  EXPECT_EQ(asked, 0);
 }
 
 TEST_F(SwappableTest, CopiesOfOthersComeInBetween) {
