@@ -96,6 +96,7 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
     if (has.device != nullptr) {
       lease->lease_ = has.held;
       lease->inner_ = lease->held_ = true;
+      if (request.streams.empty()) owner.HasUnseenWork();
       lease->Extend(std::move(request.streams));
       return lease;
     }

@@ -552,6 +552,33 @@ TEST_F(SwappableTest, WaitsForWhatALeaseWithoutStreamsHasLaunched) {
   ASSERT_EQ(runtime_->Symbol<int(CUstream_st*)>("cuStreamDestroy_v2")(foreign), 0);
 }
 
+// Also where the lease is one more of a thread that has one already, on streams that are named.
+TEST_F(SwappableTest, WaitsForWhatAnInnerLeaseWithoutStreamsHasLaunched) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator memory = Swappable(device);
+  const Allocation some = Must(memory.Allocate(MiB(4)));
+  const Stream stream = Must(Stream::Create(device));
+  CUstream_st* foreign = nullptr;
+  ASSERT_EQ(runtime_->Symbol<int(CUstream_st**, unsigned)>("cuStreamCreate")(&foreign, 1), 0);
+  auto* const launch =
+      runtime_->Symbol<int(CUfunc_st*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                           unsigned, CUstream_st*, void**, void**)>("cuLaunchKernel");
+  {
+    const Lease outer = Must(Lease::Acquire(device, {.streams = {&stream}}));
+    const Lease inner = Must(Lease::Acquire(device));
+    uint64_t cost = 20'000'000;
+    void* params[] = {&cost};
+    ASSERT_EQ(launch(spin_.native(), 100, 1, 1, 1024, 1, 1, 0, foreign, params, nullptr), 0);
+  }
+  const uint64_t waits = Calls("cuCtxSynchronize");
+  Thread looks = ExpectStillIn(device, absl::Milliseconds(19));
+  ASSERT_OK(device.Suspend());
+  EXPECT_GT(Calls("cuCtxSynchronize"), waits);
+  looks.Join();
+  ASSERT_OK(device.Resume());
+  ASSERT_EQ(runtime_->Symbol<int(CUstream_st*)>("cuStreamDestroy_v2")(foreign), 0);
+}
+
 TEST_F(SwappableTest, ResumedWhileItWaitsItStays) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Allocator memory = Swappable(device);
