@@ -181,7 +181,8 @@ void Stream::TellEnd() noexcept {
     }
     order_->Ends(end);
   }
-  const base::MutexLock lock(&pools_mutex_);  // nobody else is here any more
+  if (end == nullptr) device_->HasUnseenWork();  // nobody knows when it is done
+  const base::MutexLock lock(&pools_mutex_);     // nobody else is here any more
   for (const auto& weak : pools_) {
     if (const std::shared_ptr<MemoryPool> pool = weak.lock()) pool->StreamEnds(id_, end);
   }

@@ -321,6 +321,23 @@ TEST_F(SwappableTest, WaitsForWhatRunsAlsoOfStreamsThatAreGone) {
   }
 }
 
+// The legacy stream stays when nobody is bound to it any more, and so does what it was given.
+TEST_F(SwappableTest, WaitsForWhatRunsOnTheLegacyStreamThatIsBoundNoMore) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator memory = Swappable(device);
+  const Allocation some = Must(memory.Allocate(MiB(2)));
+  {
+    const Stream legacy = Must(Stream::Bind(device, nullptr));
+    ASSERT_OK(Spin(legacy, absl::Milliseconds(10)));
+  }
+  const uint64_t waits = Calls("cuCtxSynchronize");
+  Thread looks = ExpectStillIn(device, absl::Milliseconds(9));
+  ASSERT_OK(device.Suspend());
+  EXPECT_GT(Calls("cuCtxSynchronize"), waits);
+  looks.Join();
+  ASSERT_OK(device.Resume());
+}
+
 TEST_F(SwappableTest, WaitsForALaunchThatIsOnItsWayToTheDriver) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Stream stream = Must(Stream::Create(device));
