@@ -160,6 +160,20 @@ TEST_F(TwoFaces, WhatLiesIdleInTheProgramsPoolsIsTheSdksAsWell) {
   EXPECT_TRUE(got.ok()) << got.status();
 }
 
+// The SDK does not see the program's streams: a suspension waits for the whole context before swappable memory leaves.
+TEST_F(TwoFaces, ASuspensionWaitsForWhatTheProgramRuns) {
+  const auto set = Hook<CUresult(CUdeviceptr, unsigned char, size_t, CUstream)>("cuMemsetD8Async");
+  const Allocator memory =
+      Must(Allocator::Create(*share_, {.strategy = AllocationStrategy::kSwappable}));
+  const Allocation some = Must(memory.Allocate(MiB(8)));
+  ASSERT_CU(set(some.pointer().value(), 1, MiB(8).count(), nullptr));
+  const uint64_t waits = sim_->calls("cuCtxSynchronize");
+  ASSERT_TRUE(share_->Suspend().ok());
+  EXPECT_GT(sim_->calls("cuCtxSynchronize"), waits);
+  EXPECT_EQ(Used(), 0u);
+  ASSERT_TRUE(share_->Resume().ok());
+}
+
 // A graph of the SDK's copies is known to the books when the program launches it.
 TEST_F(TwoFaces, AGraphOfTheSdksIsKnownToTheProgramsCalls) {
   const Allocator memory = Must(Allocator::Create(*share_));

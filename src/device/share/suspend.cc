@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "device/memory/swappable_memory.h"
 #include "device/process/identity.h"
+#include "device/process/runtime.h"
 #include "device/share/virtual_device.h"
 #include "device/stream/poll.h"
 #include "device/stream/stream.h"
@@ -89,7 +90,10 @@ absl::Status VirtualDevice::AwaitIdle() {
         absl::StrCat(tenant, "its work still runs, or a stream of it is being captured, after ",
                      GPUSHARE_CLOSE_GRACE_NS / 1'000'000'000, " s; suspend it once more"));
   }
-  if (!unseen_work_.exchange(false)) return absl::OkStatus();
+  // The streams of a program that does not know gpushare are not among those.
+  const Runtime& runtime = *raw_gpu_->runtime();
+  const bool of_program = runtime.of_process() && tenant_ == runtime.default_tenant();
+  if (!unseen_work_.exchange(false) && !of_program) return absl::OkStatus();
   const absl::Status waited =
       driver::ToStatus(raw_gpu_->driver().SynchronizeContext(), "cuCtxSynchronize");
   if (!waited.ok()) unseen_work_ = true;
