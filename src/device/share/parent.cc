@@ -2,6 +2,7 @@
 // Budgets inside budgets: a virtual device of a tenant that has a parent is within that one's on the same GPU.
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "device/process/tenant.h"
@@ -99,9 +100,9 @@ absl::Status VirtualDevice::CheckWithinParent(const spec::Limits& limits) const 
 }
 
 // Of a parent's new limits.
-absl::Status VirtualDevice::CheckChildren(const spec::Limits& limits) const {
-  if (!has_children()) return absl::OkStatus();
-  for (const std::shared_ptr<VirtualDevice>& child : raw_gpu_->Devices()) {
+absl::Status VirtualDevice::CheckChildren(
+    const spec::Limits& limits, const std::vector<std::shared_ptr<VirtualDevice>>& others) const {
+  for (const std::shared_ptr<VirtualDevice>& child : others) {
     if (child->parent() != this || child->band() >= limits.compute.band) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "tenant ", Quoted(tenant_->name()), ": spec field 'priority': ",

@@ -128,6 +128,9 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
     }
     // Calls the driver. After the lock below, when it holds what was there before.
     GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Partition> partition, ChangePartition(planned));
+    // Destroyed without the lock below: each may be the last reference.
+    std::vector<std::shared_ptr<VirtualDevice>> others;
+    if (has_children()) others = raw_gpu_->Devices();
     base::MutexLock lock(&mutex_);
     if (version_ != seen) continue;  // another thread was faster
     gpushare_spec spec = spec::MergeSpec(spec_, change);
@@ -152,7 +155,7 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
                        "cannot borrow later; create it with 'memory_cap', which may equal "
                        "'memory'"));
     }
-    GPUSHARE_RETURN_IF_ERROR(CheckChildren(limits));
+    GPUSHARE_RETURN_IF_ERROR(CheckChildren(limits, others));
     GPUSHARE_RETURN_IF_ERROR(gpu_->Change(this, limits));
     spec_ = spec;
     limits_ = limits;

@@ -228,7 +228,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // parent.cc: what a tenant's parent has to do with it.
   absl::Status FindParent();
   absl::Status CheckWithinParent(const spec::Limits& limits) const;
-  absl::Status CheckChildren(const spec::Limits& limits) const;
+  absl::Status CheckChildren(const spec::Limits& limits,
+                             const std::vector<std::shared_ptr<VirtualDevice>>& others) const;
   gpushare_priority DefaultPriority() const;
   absl::Status OverQuotaOfFamily(uint64_t bytes, uint64_t left) const;
   bool SpendsAll() const;
