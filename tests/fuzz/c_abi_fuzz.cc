@@ -304,8 +304,8 @@ class Program {
       auto& body = *static_cast<Body*>(argument);
       Program& p = *body.program;
       const gpushare_vdev vdev = p.vdevs_.live.empty() ? nullptr : p.vdevs_.live[0];
+      uint64_t scope = 0;
       if (body.what & 1) {
-        uint64_t scope = 0;
         gpushare_scope_enter(p.tenants_.live.empty() ? nullptr : p.tenants_.live[0], &scope);
       }
       if (body.what & 2) {
@@ -337,6 +337,7 @@ class Program {
         Require(gpushare_thread_join(body.own) != GPUSHARE_OK, "gpushare_thread_join",
                 "nobody waits for itself");
       }
+      if (scope != 0) gpushare_scope_leave(scope);
     }
   };
   void ThreadStart() {

@@ -346,7 +346,8 @@ GPUSHARE_API gpushare_status gpushare_tenant_label(gpushare_tenant tenant, const
                                                    const char** value);
 
 /* The calling thread works for `tenant` from here to the matching leave; scopes nest. Leave on the
- * same thread in reverse order (FAILED_PRECONDITION else). */
+ * same thread in reverse order (FAILED_PRECONDITION else), before the thread ends: a scope that is open then keeps its
+ * tenant for ever. */
 GPUSHARE_API gpushare_status gpushare_scope_enter(gpushare_tenant tenant, uint64_t* scope);
 GPUSHARE_API gpushare_status gpushare_scope_leave(uint64_t scope);
 /* The handle of the tenant for whom the calling thread works (null: none), for a pool to hand to a
