@@ -101,6 +101,15 @@ class GpuSuite(unittest.TestCase):
                       subprocess.run(self.words("--only", "Fake.A"), capture_output=True, text=True, timeout=60,
                                      env=self.environment(GPUSHARE_DEPS="/nowhere")).stderr)
 
+    def test_what_is_built_already_is_not_built(self):
+        self.suite("--only", "Fake.A", "--built", self.folder / "build" / "gpu-suite")
+        self.assertFalse((self.folder / "asked").exists())
+        self.assertEqual(self.results()["steps"]["Fake.A"]["status"], "passed")
+        nothing = subprocess.run(self.words("--built", self.folder), capture_output=True, text=True, timeout=60,
+                                 env=self.environment())
+        self.assertEqual(nothing.returncode, 1)
+        self.assertIn("has no tests/gpu/gpushare_gpu_test", nothing.stderr)
+
     def test_what_has_finished_is_not_repeated(self):
         (self.folder / "fails").write_text("Fake.C")
         self.assertIn("3 of 4 steps passed or skipped, 1 failed, 0 left to do", self.suite("--only", "^Fake", status=1))
