@@ -96,6 +96,7 @@ class PoolStats:
 _STATES = frozenset({
     "tenant", "gpu", "time", "suspended", "priority", "weight", "guarantee", "cap", "memory_limit", "memory_used",
     "memory_peak", "memory_borrowed", "memory_lent", "memory_swapped", "allocations", "wait_p50", "wait_p99", "driver_error",
+    "parent",
 })
 
 
