@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import gpushare
 import pytest
@@ -28,6 +29,11 @@ def absent(reason):
     if os.environ.get("GPUSHARE_REQUIRE_GPU") == "1":
         pytest.fail(f"GPUSHARE_REQUIRE_GPU=1, and {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:  # Numba and NumPy warn of each other
+        item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:numba"))
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +75,9 @@ def framework():
     def load(name, package):
         if importlib.util.find_spec(name.partition(".")[0]) is None:
             pytest.skip(f"{name} is not installed: pip install {package}")
-        return importlib.import_module(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a framework's warnings about its own parts
+            return importlib.import_module(name)
 
     return load
 

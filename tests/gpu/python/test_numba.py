@@ -7,13 +7,31 @@ import gc
 import pickle
 
 import numpy as np
+import preloaded
 import pytest
 
 COUNT = 1 << 20
 
 
+WORKS = """
+    from numba import cuda
+    @cuda.jit
+    def one(array):
+        array[0] = 1
+    array = cuda.device_array(1, "int32")
+    one[1, 1](array)
+    print(int(array.copy_to_host()[0]))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiles(runtime):
+    """A version of Numba and one of NumPy may not go together."""
+    assert preloaded.need_bare(WORKS) == 1
+
+
 @pytest.fixture
-def cuda(framework, device):
+def cuda(framework, compiles, device):
     framework("numba_cuda", "'numba-cuda[cu12]'")
     import gpushare.numba
 
