@@ -30,7 +30,7 @@ constexpr char kPtx[] = R"(.version 7.0
 )";
 
 constexpr char kSimulation[] =
-    "sms=16,memory=8GiB,clock=virtual,devices=2,h2d=10GB/s,d2h=10GB/s,watchdog=5s";
+    "sms=16,memory=1GiB,clock=virtual,devices=2,h2d=10GB/s,d2h=10GB/s,watchdog=5s";
 
 // The simulated GPU's own functions.
 struct Sim {
@@ -251,7 +251,7 @@ class Program {
     if (runtimes_.live.size() >= 2) return;
     gpushare_runtime_options options = {};
     constexpr const char* kDrivers[] = {"sim", "sim", "sim", "/nonexistent/libcuda.so.1"};
-    constexpr const char* kSimulations[] = {nullptr, nullptr, "memory=1GiB", "="};
+    constexpr const char* kSimulations[] = {nullptr, nullptr, "memory=700MiB", "="};
     constexpr const char* kBrokers[] = {nullptr, "none", "", "/nonexistent/broker.sock"};
     options.driver = bytes_.Any(kDrivers);
     options.simulation = bytes_.Any(kSimulations);
