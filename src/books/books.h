@@ -224,8 +224,10 @@ class Books {
   template <typename Call>
   Answer Charged(const Payer& payer, uint64_t bytes, const Call& call);
   uint64_t Rounded(uint64_t bytes) const {
-    return bytes > quota::kUnlimited - unit_ ? quota::kUnlimited
-                                             : (bytes + unit_ - 1) & ~(unit_ - 1);
+    if (page_ == 0) [[likely]]
+      return bytes;
+    const uint64_t unit = bytes > page_ / 2 ? page_ : 512;
+    return bytes > quota::kUnlimited - unit ? quota::kUnlimited : (bytes + unit - 1) & ~(unit - 1);
   }
   template <typename Call>
   Answer Take(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, quota::Kind kind,
@@ -237,6 +239,8 @@ class Books {
                 const Undo& undo);
   // Refuses without a reservation: one larger than the address space would make all other requests fail meanwhile.
   static Answer Refused(const Payer& payer);
+  // `levels`: of a mipmapped array; 0: it is none.
+  uint64_t BytesOfArray(const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned levels);
   template <typename Handle, typename Create, typename Destroy>
   Answer TakeArray(const Payer& payer, Handle* array, uint64_t bytes, quota::Kind kind,
                    const Create& create, const Destroy& destroy);
@@ -389,7 +393,7 @@ class Books {
   const OnCredit on_credit_;
   base::Clock& clock_;
   const std::function<CUresult(CUstream, CUhostFn, void*)> tell_;
-  const uint64_t unit_;
+  const uint64_t page_;
   ContextTags tags_;
   quota::PointerTable pointers_, arrays_;
   SharedMemory physical_, external_;

@@ -228,29 +228,44 @@ TEST_F(BooksHandles, ALargerPitchIsFoundOutOnce) {
   EXPECT_EQ(charged(), 12 * kMiB);
 }
 
-TEST_F(BooksHandles, ACardThatHandsOutUnitsIsChargedInThem) {
-  Books books(driver_.table, nullptr, {.unit = 2 * kMiB});
-  CUdeviceptr small = 0, pitched = 0, managed = 0;
+TEST_F(BooksHandles, ACardThatHandsOutPagesIsChargedThem) {
+  Books books(driver_.table, nullptr, {.page = kCardPage});
+  CUdeviceptr small = 0, half = 0, more = 0, pitched = 0, managed = 0;
   size_t pitch = 0;
-  CUarray array = nullptr;
-  CUDA_ARRAY_DESCRIPTOR shape{};
-  shape.Width = 1;
-  shape.Format = CU_AD_FORMAT_FLOAT;
-  shape.NumChannels = 1;
   ASSERT_TRUE(books.MemAlloc(payer(), &small, 1).ok());
-  EXPECT_EQ(charged(), 2 * kMiB);
+  EXPECT_EQ(charged(), 512u);
+  ASSERT_TRUE(books.MemAlloc(payer(), &half, kMiB).ok());
+  EXPECT_EQ(charged(), kMiB + 512);
+  ASSERT_TRUE(books.MemAlloc(payer(), &more, kMiB + 1).ok());
+  EXPECT_EQ(charged(), 3 * kMiB + 512);
   ASSERT_TRUE(books.MemAllocPitch(payer(), &pitched, &pitch, 1, 5000, 4).ok());  // 2.5 MB
-  EXPECT_EQ(charged(), 6 * kMiB);
+  EXPECT_EQ(charged(), 7 * kMiB + 512);
   ASSERT_TRUE(books.MemAllocManaged(payer(), &managed, 2 * kMiB, 1).ok());
-  EXPECT_EQ(charged(), 8 * kMiB);
-  ASSERT_TRUE(books.ArrayCreate(payer(), &array, &shape).ok());
-  EXPECT_EQ(charged(), 10 * kMiB);
-  EXPECT_TRUE(books.MemAlloc(payer(), &small, UINT64_MAX - 5).at_quota);
-  for (const CUdeviceptr pointer : {small, pitched, managed}) {
+  EXPECT_EQ(charged(), 9 * kMiB + 512);
+  CUdeviceptr all = 0;
+  EXPECT_TRUE(books.MemAlloc(payer(), &all, UINT64_MAX - 5).at_quota);
+  for (const CUdeviceptr pointer : {small, half, more, pitched, managed}) {
     EXPECT_EQ(CUDA_SUCCESS, books.MemFree(pointer));
   }
-  EXPECT_EQ(CUDA_SUCCESS, books.ArrayDestroy(array));
   EXPECT_EQ(charged(), 0u);
+}
+
+TEST_F(BooksHandles, ACardIsAskedHowItPadsArrays) {
+  Books books(driver_.table, nullptr, {.page = kCardPage});
+  CUDA_ARRAY_DESCRIPTOR shape{};
+  shape.Width = shape.Height = 1024;
+  shape.Format = CU_AD_FORMAT_FLOAT;
+  shape.NumChannels = 1;
+  CUarray array = nullptr;
+  for (const auto& [needs, bytes] : {std::pair{5 * kMiB, 6 * kMiB}, {0 * kMiB, 4 * kMiB}}) {
+    driver_.array_needs = needs;
+    ASSERT_TRUE(books.ArrayCreate(payer(), &array, &shape).ok());
+    EXPECT_EQ(charged(), bytes);
+    EXPECT_EQ(CUDA_SUCCESS, books.ArrayDestroy(array));
+    EXPECT_EQ(charged(), 0u);
+  }
+  EXPECT_EQ(driver_.calls("Array3DCreate deferred"), 1);
+  EXPECT_EQ(driver_.calls("ArrayDestroy"), 3);
 }
 
 }  // namespace

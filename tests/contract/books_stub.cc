@@ -88,6 +88,17 @@ void StubDriver::FillMemory() {
   table.ArrayCreate = [](CUarray* array, const CUDA_ARRAY_DESCRIPTOR*) {
     return Give(array, Enter("ArrayCreate")->Next());
   };
+  table.CtxGetDevice = [](CUdevice* device) { return *device = 0, CUDA_SUCCESS; };
+  table.Array3DCreate = [](CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* shape) {
+    constexpr unsigned kDeferredMapping = 0x80;
+    const bool twin = (shape->Flags & kDeferredMapping) != 0;
+    if (twin && current_->array_needs == 0) return CUDA_ERROR_INVALID_VALUE;
+    return Give(array, Enter(twin ? "Array3DCreate deferred" : "Array3DCreate")->Next());
+  };
+  table.ArrayGetMemoryRequirements = [](CUDA_ARRAY_MEMORY_REQUIREMENTS* needs, CUarray, CUdevice) {
+    return needs->size = current_->array_needs, CUDA_SUCCESS;
+  };
+  table.ArrayDestroy = [](CUarray) { return Enter("ArrayDestroy"), CUDA_SUCCESS; };
 }
 
 void StubDriver::FillPools() {

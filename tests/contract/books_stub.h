@@ -37,6 +37,7 @@ class StubDriver {
       0x1000;  // the next address or handle that any call returns; grows by 0x1000 each time, unless
   bool same = false;  // is set, which returns the same one again
   size_t pitch_unit = 512;
+  uint64_t array_needs = 0;                    // what it says that arrays need; 0: it cannot tell
   uint64_t pool_reserved = 0, pool_grows = 0;  // growth beyond the bytes asked for
   CUresult pool_result = CUDA_SUCCESS;         // the result of pool allocations
   uint64_t graph_reserved = 0,

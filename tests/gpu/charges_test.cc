@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The charge for each family of allocations, compared with the counts of the driver and of NVML.
 //
-// On the simulated GPU the charge is exact to the byte. On a real GPU it is exact to one granule; for arrays, whose
-// padding the driver does not report and nobody has measured yet, to a sixteenth. The figures are properties of the
-// test's report.
+// On the simulated GPU the charge is exact to the byte, on a real GPU to one granule of the driver's pools, and to one page for
+// everything else. The figures are properties of the test's report.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +19,6 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kGranule = 32 * kMiB;  // of the driver's pools, the largest granule
-constexpr uint64_t kPage = 2 * kMiB;
 constexpr uint64_t kPiece = 32 * kMiB;
 constexpr int kPieces = 4;
 
@@ -71,7 +69,8 @@ class ChargesTest : public ::testing::TestWithParam<Family> {
     ASSERT_EQ(cu_->CtxPushCurrent(context_), CUDA_SUCCESS);
     ASSERT_EQ(cu_->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
     account_ = *quota::Account::Create(uint64_t{1} << 30);
-    books_ = std::make_unique<Books>(*cu_);
+    const Books::Options options = {.page = driver_->simulated() ? 0 : kCardPage};
+    books_ = std::make_unique<Books>(*cu_, nullptr, options);
     Dl_info where{};
     if (driver_->simulated()) dladdr(reinterpret_cast<void*>(cu_->MemAlloc), &where);
     char bus[32] = "";
@@ -105,10 +104,7 @@ class ChargesTest : public ::testing::TestWithParam<Family> {
   uint64_t Slack() const {
     if (driver_->simulated()) return 0;
     const std::string_view family = GetParam().name;
-    if (family == "array" || family == "array_3d" || family == "mipmapped") {
-      return kPieces * kPiece / 16;
-    }
-    return family == "pool" || family == "own_pool" || family == "graph" ? kGranule : kPage;
+    return family == "pool" || family == "own_pool" || family == "graph" ? kGranule : kCardPage;
   }
 
   const driver::Driver* driver_ = nullptr;
@@ -139,7 +135,8 @@ TEST_P(ChargesTest, AreWhatTheDriverAndNvmlCount) {
   if (nvml_->there()) {
     const uint64_t by_nvml = nvml_->Used() - nvml_before;
     RecordProperty("nvml", std::to_string(by_nvml));
-    EXPECT_LE(std::max(by_nvml, used) - std::min(by_nvml, used), driver_->simulated() ? 0 : kPage)
+    EXPECT_LE(std::max(by_nvml, used) - std::min(by_nvml, used),
+              driver_->simulated() ? 0 : kCardPage)
         << by_nvml << " by NVML's count, " << used << " by the driver's";
   } else {
     EXPECT_FALSE(driver_->simulated()) << "the simulated GPU's NVML lies beside it";

@@ -185,6 +185,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Open(const gpushare_runtime_op
   runtime->reserve_source_ = options.memory_reserve != 0 ? "memory_reserve" : kReserveVariable;
   GPUSHARE_ASSIGN_OR_RETURN(runtime->driver_, driver::Driver::Open(open));
   books.clock = &runtime->clock();
+  if (!runtime->driver_->simulated()) books.page = books::kCardPage;
   runtime->books_ = std::make_unique<books::Books>(
       runtime->driver_->table(),
       [of = runtime.get()](uint32_t owner, uint64_t) { of->Credited(owner); }, books);
