@@ -24,6 +24,7 @@ sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options,
   made.min_commands = made.high_band_min_commands = 0;
   // `grant` is also what a used-up cap has to cover before it lets go again.
   made.grant = made.lone_grant = made.high_grant = settings.slice;
+  made.sole_grant = Nanos(0);
   made.grant_commands = 1;
   made.slack = 2 * settings.slice;
   made.active_grace = Millis(2);

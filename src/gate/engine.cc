@@ -77,6 +77,8 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   tenant->id =
       impl_->arbiter.Add(options.limits, now, budget == nullptr ? sched::kNoTenant : budget->id);
   if (budget != nullptr) ++budget->children;
+  // What the only tenant was granted is more than it may have beside another.
+  if (impl_->arbiter.tenants() == 2) impl_->TakeAllCredit(now);
   impl_->SetDelay(*tenant);
   if (tenant->id >= impl_->tenants.size()) impl_->tenants.resize(tenant->id + 1);
   impl_->tenants[tenant->id] = std::move(tenant);

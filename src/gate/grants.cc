@@ -248,6 +248,10 @@ bool Engine::Impl::TakeCreditOf(const Which& which, Time now) {
   return took;
 }
 
+void Engine::Impl::TakeAllCredit(Time now) {
+  TakeCreditOf([](const TenantState&) { return true; }, now);
+}
+
 bool Engine::Impl::MayHandOut(Time now) {
   if (options.supply == nullptr) return true;
   Supply::Report report;
@@ -266,7 +270,7 @@ bool Engine::Impl::MayHandOut(Time now) {
   arbiter.SetBelow(answer.below);
   LookBy(answer.look_by);
   if (answer.revoke) {
-    TakeCreditOf([](const TenantState&) { return true; }, now);
+    TakeAllCredit(now);
   }
   if (answer.ended && !std::exchange(supply_ended, true)) {
     for (const auto& tenant : tenants) {

@@ -276,6 +276,7 @@ struct LeaseState {
 inline sched::ArbiterOptions ArbiterOptionsOf(const EngineOptions& options) {
   sched::ArbiterOptions arbiter = options.arbiter;
   arbiter.asleep_after = options.spin;
+  if (options.supply != nullptr) arbiter.sole_grant = Nanos(0);  // others may be in other processes
   return arbiter;
 }
 
@@ -388,6 +389,7 @@ struct Engine::Impl {
   // Takes the credit of all tenants for which `which(tenant)` is true. False if there were none.
   template <typename Which>
   bool TakeCreditOf(const Which& which, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void TakeAllCredit(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Runs the arbiter and hands out its grants. Unless `self` is null, the calling thread is one of its waiters.
   void RunArbiter(Time now, const TenantState* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   class LooksAhead;  // beside.h

@@ -71,11 +71,14 @@ struct ArbiterOptions {
   int high_band_min_commands = 1;       // the same while a tenant of a higher band is registered
   Nanos grant = Micros(12);             // largest grant beyond one command, while contended
   int grant_commands = 8;               // the same limit in predicted commands
-  Nanos lone_grant = Micros(100);       // grant of a tenant that is alone
-  Nanos high_grant = Micros(100);       // grant of a tenant of the high band
-  Nanos slack = Micros(500);            // virtual time by which a tenant may be ahead of the least
-  Nanos active_grace = Micros(100);     // how long a tenant stays active after a sign of life
-  double idle_budget = 0.01;            // part of the time that may be idled away on purpose
+  Nanos lone_grant = Micros(150);       // grant of a tenant that is alone
+  // Grant of a tenant without a cap while no other is registered; 0: none of its own. Nobody is kept waiting, so such grants
+  // need not be short, nor does the window bound them, and each is closed by a marker.
+  Nanos sole_grant = Millis(2);
+  Nanos high_grant = Micros(100);    // grant of a tenant of the high band
+  Nanos slack = Micros(500);         // virtual time by which a tenant may be ahead of the least
+  Nanos active_grace = Micros(100);  // how long a tenant stays active after a sign of life
+  double idle_budget = 0.01;         // part of the time that may be idled away on purpose
   Nanos idle_budget_depth = Millis(2);
   Nanos anticipation = Micros(15);  // how long the next launch of a tenant is waited for
   // How long lower bands stay closed after the high band's last command.

@@ -29,8 +29,13 @@ bool State::Above(const TenantState& t) const {
          (t.limits.band == Band::kLow && bands[1].registered > 0);
 }
 
+bool State::Sole(const TenantState& t) const {
+  return live == 1 && !below && !t.capped() && options.sole_grant > Nanos(0);
+}
+
 Nanos State::Window(const TenantState& t) const {
-  return Above(t) ? options.high_band_window : options.window;
+  if (Above(t)) return options.high_band_window;
+  return Sole(t) ? std::max(options.window, 2 * options.sole_grant) : options.window;
 }
 
 int State::MinCommands(const TenantState& t) const {
@@ -397,7 +402,8 @@ Grant State::Admit(const Choice& choice) {
     amount = std::max(amount, options.high_grant);
   } else if (!t.exclusive && !choice.on_floor && !choice.beside) {
     const Nanos window = Window(t);
-    Nanos more = std::min(alone ? options.lone_grant : t.grant, window);
+    const Nanos most = Sole(t) ? options.sole_grant : alone ? options.lone_grant : t.grant;
+    Nanos more = std::min(most, window);
     if (!alone) {
       const Nanos part = window / contenders;
       more = std::min({more, part, options.grant_commands * t.predicted});

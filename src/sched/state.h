@@ -230,6 +230,7 @@ struct Arbiter::State {
   bool ClosedByHigh(Time* until, Time when) const;
   bool Above(const TenantState& t) const;  // whether there is a band above the tenant's
   bool WaitsForOthers(TenantState& t, Time* until);
+  bool Sole(const TenantState& t) const;
   Nanos Window(const TenantState& t) const;
   int MinCommands(const TenantState& t) const;
 

@@ -34,9 +34,27 @@ TEST(Arbiter, GrantsToTheOnlyTenantAtOnce) {
   const auto grants = b.Run(AtMicros(2));
   ASSERT_EQ(grants.size(), 1u);
   EXPECT_EQ(grants[0].tenant, a);
-  EXPECT_EQ(grants[0].amount, ArbiterOptions().lone_grant);
+  EXPECT_EQ(grants[0].amount, ArbiterOptions().sole_grant);
   EXPECT_FALSE(b.arbiter.View(a).blocked);
   EXPECT_EQ(b.arbiter.View(a).outstanding, grants[0].amount);
+}
+
+// Others may come back at any time, and a cap has to hold. So such tenants get smaller grants, although they are alone.
+TEST(Arbiter, GrantsAreSmallerWhereOthersAreRegisteredOrACapHolds) {
+  for (const TenantLimits& limits : {TenantLimits{}, TenantLimits{.cap = 0.5}}) {
+    Books b;
+    const TenantId a = b.arbiter.Add(limits, AtMicros(0));
+    const TenantId other = limits.cap < 1 ? kNoTenant : b.arbiter.Add(TenantLimits{}, AtMicros(0));
+    b.arbiter.Block(a, Micros(14), false, AtMicros(2));
+    const auto grants = b.Run(AtMicros(2));
+    ASSERT_EQ(grants.size(), 1u);
+    EXPECT_EQ(grants[0].amount, ArbiterOptions().lone_grant);
+    if (other == kNoTenant) continue;
+    b.arbiter.Settle(a, grants[0].phase, grants[0].amount, grants[0].amount, 1, AtMicros(200));
+    b.arbiter.Remove(other, AtMicros(200));
+    b.arbiter.Block(a, Micros(14), false, AtMicros(201));
+    EXPECT_EQ(b.Run(AtMicros(201))[0].amount, ArbiterOptions().sole_grant) << "the other is gone";
+  }
 }
 
 TEST(Arbiter, GrantCoversACommandLongerThanAnyLimit) {
@@ -77,7 +95,11 @@ TEST(Arbiter, ContendedGrantHoldsAsManyCommandsAsAreWantedAtOnce) {
            Case{4, Micros(40), 2, Micros(50)},  // two are more than a part of the window
            Case{1, Micros(60), 2, Micros(100)},
        }) {
-    Books b({.window = Micros(240), .grant = Micros(50), .grant_commands = 64});
+    Books b({.window = Micros(240),
+             .grant = Micros(50),
+             .grant_commands = 64,
+             .lone_grant = Micros(100),
+             .sole_grant = Nanos(0)});
     std::vector<TenantId> ids;
     for (int i = 0; i < c.tenants; ++i) ids.push_back(b.arbiter.Add({}, AtMicros(0)));
     for (const TenantId id : ids) b.arbiter.Block(id, c.predicted, false, AtMicros(0), c.at_once);
@@ -200,6 +222,7 @@ TEST(Arbiter, TheClockAloneDoesNotQueueWithoutEnd) {
   // 10 ms kernels predicted to take 20 us: nothing is settled, so the clock must not be trusted for long.
   Books b;
   const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Add({}, AtMicros(0));  // for which room is left
   int admitted = 0;
   for (int64_t us = 0; us < 10'000; us += 5) {
     if (!b.arbiter.View(a).blocked) b.arbiter.Block(a, Micros(20), false, AtMicros(us));
@@ -638,7 +661,7 @@ TEST(Arbiter, FloorLetsSingleCommandsPastAClosedGate) {
 }
 
 TEST(Arbiter, AnExclusiveRequestDrainsFirstAndThenHasTheDevice) {
-  Books b;
+  Books b({.lone_grant = Micros(100)});
   const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0)),
                  d = b.arbiter.Add({}, AtMicros(0));
   b.arbiter.Block(a, Micros(100), false, AtMicros(0));
@@ -697,7 +720,7 @@ TEST(Arbiter, DrainingAsksForOpenGrantsBack) {
 }
 
 TEST(Arbiter, CapWaitsForItsRefillAndNeverForgives) {
-  Books b;
+  Books b({.lone_grant = Micros(100)});
   const TenantId a = b.arbiter.Add({.cap = 0.1, .cap_depth = Millis(1)}, AtMicros(0));
   b.arbiter.Block(a, Millis(10), false, AtMicros(0));
   auto grants = b.Run(AtMicros(0));
@@ -713,7 +736,7 @@ TEST(Arbiter, CapWaitsForItsRefillAndNeverForgives) {
 }
 
 TEST(Arbiter, CapThatIsUsedUpLetsGoWhenItIsWorthAGrant) {
-  Books b;  // lone_grant = 100 us
+  Books b({.lone_grant = Micros(100)});
   const TenantId a = b.arbiter.Add({.cap = 0.5, .cap_depth = Millis(1)}, AtMicros(0));
   b.arbiter.Block(a, Millis(1), false, AtMicros(0));
   ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
