@@ -21,6 +21,14 @@
         .hidden gpushare_shim_launch_claim
         .hidden gpushare_shim_launch_refused
 
+        /* rax = the second place of the stream r10, which is an odd one, in the table of the mark r11. */
+        .macro SECOND_PLACE
+        imull $GPUSHARE_PLACE_HASH, %r10d, %eax
+        shrl $(GPUSHARE_SECOND_PLACE - GPUSHARE_KNOWN_SHIFT - 1), %eax
+        andl $(15 << (GPUSHARE_KNOWN_SHIFT + 1)), %eax
+        leaq (GPUSHARE_MARK_KNOWN + (1 << GPUSHARE_KNOWN_SHIFT))(%r11,%rax), %rax
+        .endm
+
         .macro LAUNCH_KERNEL name, uncommon, per_thread
         .text
         .p2align 6
@@ -49,10 +57,10 @@
         jne \uncommon
         cmpb $0, GPUSHARE_MARK_INSIDE(%r11)
         jne \uncommon
-        /* Recent::FindIf() */
-        imull $-0x61c8864f, %r10d, %eax
-        shrl $(28 - GPUSHARE_KNOWN_SHIFT), %eax
-        andl $(15 << GPUSHARE_KNOWN_SHIFT), %eax
+        /* Recent::FindIf(): the first places are the even ones. */
+        imull $GPUSHARE_PLACE_HASH, %r10d, %eax
+        shrl $(GPUSHARE_FIRST_PLACE - GPUSHARE_KNOWN_SHIFT - 1), %eax
+        andl $(15 << (GPUSHARE_KNOWN_SHIFT + 1)), %eax
         leaq GPUSHARE_MARK_KNOWN(%r11,%rax), %rax
         cmpq %r10, GPUSHARE_KNOWN_HANDLE(%rax)
         jne .Lnot_first_\name
@@ -227,8 +235,7 @@
 .Lnot_first_\name:
         cmpq $2, %r10
         jbe .Ldefault_\name
-        /* Try the other of the stream's two places, which is the neighbour. */
-        xorq $(1 << GPUSHARE_KNOWN_SHIFT), %rax
+        SECOND_PLACE
         cmpq %r10, GPUSHARE_KNOWN_HANDLE(%rax)
         je .Lfound_\name
         jmp \uncommon
@@ -244,7 +251,12 @@
         movq %fs:GPUSHARE_KEPT_CONTEXT(%r10), %r10
         cmpq %r10, GPUSHARE_KNOWN_CONTEXT(%rax)
         je .Linside_\name
-        xorq $(1 << GPUSHARE_KNOWN_SHIFT), %rax
+        movq gpushare_work_mark@gottpoff(%rip), %rax
+        movq %fs:(%rax), %r11
+        movq 24(%rsp), %r10
+        SECOND_PLACE
+        movq gpushare_driver_kept_context@gottpoff(%rip), %r10
+        movq %fs:GPUSHARE_KEPT_CONTEXT(%r10), %r10
         cmpq %r10, GPUSHARE_KNOWN_CONTEXT(%rax)
         je .Linside_\name
         jmp .Lleave_\name

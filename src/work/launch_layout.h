@@ -8,8 +8,11 @@
 #define GPUSHARE_MARK_EPOCH 0
 #define GPUSHARE_MARK_INSIDE 128
 #define GPUSHARE_MARK_KNOWN 256
-/* The size of an entry of Recent<Known>, as a shift. */
+/* The size of an entry of Recent<Known>, as a shift. Each of the two places of a handle is one of 16: see Recent::Hash(). */
 #define GPUSHARE_KNOWN_SHIFT 7
+#define GPUSHARE_PLACE_HASH -0x61c8864f
+#define GPUSHARE_FIRST_PLACE 28
+#define GPUSHARE_SECOND_PLACE 24
 #define GPUSHARE_KNOWN_HANDLE 0
 #define GPUSHARE_KNOWN_LAST 8
 #define GPUSHARE_KNOWN_POCKET 16

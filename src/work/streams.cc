@@ -110,9 +110,15 @@ void Streams::CheckLayout() {
   static_assert(offsetof(SeenByThread, known) == GPUSHARE_MARK_KNOWN);
   static_assert(sizeof(Known) == 1 << GPUSHARE_KNOWN_SHIFT);
   static_assert(sizeof(Recent<Known>) == Recent<Known>::kPlaces * sizeof(Known));
-  // No two default streams have the same pair of places. So an entry with a context in such a pair is of that default stream.
-  constexpr auto kPairOf = [](uintptr_t handle) { return Recent<Known>::PlaceOf(handle) / 2; };
-  static_assert(kPairOf(0) != kPairOf(1) && kPairOf(1) != kPairOf(2) && kPairOf(2) != kPairOf(0));
+  constexpr uint32_t kHash = 3u * static_cast<uint32_t>(GPUSHARE_PLACE_HASH);
+  static_assert(Recent<Known>::FirstPlaceOf(3) == 2 * (kHash >> GPUSHARE_FIRST_PLACE));
+  static_assert(Recent<Known>::SecondPlaceOf(3) == 2 * (kHash >> GPUSHARE_SECOND_PLACE & 15) + 1);
+  // No two default streams have a place in common. So an entry with a context in such a place is of that default stream.
+  constexpr auto kApart = [](uintptr_t a, uintptr_t b) {
+    return Recent<Known>::FirstPlaceOf(a) != Recent<Known>::FirstPlaceOf(b) &&
+           Recent<Known>::SecondPlaceOf(a) != Recent<Known>::SecondPlaceOf(b);
+  };
+  static_assert(kApart(0, 1) && kApart(1, 2) && kApart(2, 0));
   static_assert(static_cast<uint32_t>(kSpecial) == 0);  // so KnownAs() does not change the place
   static_assert(offsetof(Known, handle) == GPUSHARE_KNOWN_HANDLE);
   static_assert(offsetof(Known, pocket) == GPUSHARE_KNOWN_POCKET);
@@ -241,12 +247,10 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
 }
 
 void Streams::Know(SeenByThread& here, const Known& known) {
-  if (here.epoch != known.epoch) {
-    // A signal handler that launches meanwhile then finds no entries instead of incomplete ones.
-    here.epoch = 0;
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    here.known.Clear();
-  }
+  // A signal handler that launches meanwhile then finds no entries instead of incomplete ones.
+  const uint64_t before = std::exchange(here.epoch, 0);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (before != known.epoch) here.known.Clear();
   here.known.Put(known);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   here.epoch = known.epoch;

@@ -202,8 +202,8 @@ class Streams {
     SeenByThread(const SeenByThread&) = delete;
     SeenByThread& operator=(const SeenByThread&) = delete;
 
-    // All entries are of the mark's epoch. Aligned so that the addresses of two neighbouring entries differ in one bit.
-    alignas(2 * sizeof(Known)) Recent<Known> known;
+    // All entries are of the mark's epoch.
+    alignas(sizeof(Known)) Recent<Known> known;
     Recent<Seen> seen;
     std::set<Streams*> used;  // those that have a per-thread stream of this thread
     // Habits by gate. They are valid until any gate of the Streams object is removed, since its address may be reused. If there

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a thread remembers about a stream is not used after the stream has changed, and only actual launches are
 // charged.
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
 #include <new>
 #include <optional>
 #include <random>
+#include <vector>
 
 #include "base/process_barrier.h"
 #include "tests/contract/failing_memory.h"
@@ -45,7 +47,7 @@ TEST(RecentTest, WhatWasPutLastIsFoundAndNothingOlder) {
   }
 }
 
-TEST(RecentTest, NeighboursMakeRoomForEachOtherAndWhatHasChangedMakesItFirst) {
+TEST(RecentTest, WhatHasTheSamePlacesMakesRoomAndWhatHasChangedMakesItFirst) {
   // Of two handles that share a place both are found. One may be the null handle, which is not confused with an empty
   // place.
   for (uint64_t a = 0; a < 64; ++a) {
@@ -61,6 +63,24 @@ TEST(RecentTest, NeighboursMakeRoomForEachOtherAndWhatHasChangedMakesItFirst) {
       EXPECT_EQ(recent.Find(HandleOf(b * 16)).number, 3);
     }
   }
+}
+
+// A thread that launches on eight streams in turn finds all of them, wherever the streams are.
+TEST(RecentTest, EightInTurnAreAllFound) {
+  std::mt19937_64 random(1);
+  constexpr int kSets = 2000, kHandles = 8, kRounds = 20;
+  int found = 0;
+  for (int set = 0; set < kSets; ++set) {
+    Recent<Numbered> recent;
+    uint64_t handles[kHandles];
+    for (uint64_t& handle : handles) handle = 0x7f0000000000 + random() % (1 << 20) * 16;
+    for (int i = 0; i < kRounds * kHandles; ++i) {
+      const CUstream handle = HandleOf(handles[i % kHandles]);
+      recent.FindIf(handle) != nullptr ? void(++found) : recent.Put({1, handle, i});
+    }
+  }
+  // Each is put once in the first round.
+  EXPECT_GT(found, 0.995 * kSets * (kRounds - 1) * kHandles);
 }
 
 // ---- One at a time ----
@@ -130,6 +150,40 @@ TEST_F(KnownTest, NearlyEveryLaunchIsPaidForAtOnce) {
   EXPECT_LE(CallsOf("cuCtxGetCurrent") - asked,
             400u + 2 * (1000u - static_cast<unsigned>(at_once)));
   EXPECT_EQ(t.gate->stats().launches - before, 1000u);
+}
+
+// Where several streams have their first place in common, each finds another one: none is looked up behind a lock at each launch.
+TEST_F(KnownTest, StreamsThatShareAPlaceAreAllPaidForAtOnce) {
+  const Tenant& t = Weighing(1);
+  const auto first = [](CUstream stream) {
+    return Recent<Numbered>::FirstPlaceOf(reinterpret_cast<uintptr_t>(stream));
+  };
+  const auto second = [](CUstream stream) {
+    return Recent<Numbered>::SecondPlaceOf(reinterpret_cast<uintptr_t>(stream));
+  };
+  std::vector<CUstream> streams = {t.stream};
+  for (int i = 0; i < 1000 && streams.size() < 4; ++i) {
+    const CUstream stream = NewStream(t);
+    if (first(stream) == first(t.stream) &&
+        std::none_of(streams.begin(), streams.end(),
+                     [&](CUstream other) { return second(other) == second(stream); })) {
+      streams.push_back(stream);
+    }
+  }
+  ASSERT_EQ(streams.size(), 4u);
+  for (const CUstream stream : streams) ASSERT_NO_FATAL_FAILURE(Settle(t, stream));
+  int at_once = 0;
+  for (size_t i = 0; i < 1000; ++i) {
+    CUresult result = CUDA_SUCCESS;
+    if (AtOnce(t, Micros(10), streams[i % streams.size()], &result)) {
+      ++at_once;
+    } else {
+      result = Spin(t, Micros(10), streams[i % streams.size()]);
+    }
+    ASSERT_CU(result);
+  }
+  EXPECT_GT(at_once, 800);
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
 }
 
 // A network launches its kernels in the same order each time, some of them several times. Nearly all take the
