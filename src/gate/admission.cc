@@ -190,10 +190,11 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
     return;
   }
   Entered(admission);
-  // The driver refused, so nothing runs. If the books have not read the launch yet, its record will tell them. Else a
-  // marker will show that it took no time.
+  // The driver refused, so nothing runs, and the charge goes back: through the launch's record if the books have not read it yet.
+  // Else a marker shows that it took no time.
   bool seen = false;
   {
+    const Time now = engine.clock.Now();
     const Section section(engine);
     seen = ((state_->synced_launch - admission.launch - 1) & TenantPage::kLaunchMask) <
            LaunchRing::kRecords;
@@ -201,9 +202,16 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
     LaunchRecord record = LaunchRecord::Unpack(place.load(std::memory_order_acquire));
     record.refused = true;
     const bool there = record.launch == admission.launch;
-    if (!seen && there) place.store(record.Pack(), std::memory_order_release);
-    if (seen && there && admission.stream->live) {
-      engine.replay.Refuse(admission.stream->replay, record.entry);
+    if (!seen && there) {
+      place.store(record.Pack(), std::memory_order_release);
+      // Others may be waiting for its end.
+      engine.SyncLaunches(*state_, now);
+      engine.LookBy(now);
+    }
+    if (seen && there) {
+      --state_->stats.launches;
+      if (record.graph) --state_->stats.graph_launches;
+      if (admission.stream->live) engine.replay.Refuse(admission.stream->replay, record.entry);
     }
   }
   if (seen) engine.CloseOpen(*state_, admission.stream);
