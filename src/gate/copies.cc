@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies: one token bucket per direction, apart from the arbiter, and the supply from outside for all tenants together.
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -165,7 +166,14 @@ Verdict Gate::PassCopy(CopyDirection direction, uint64_t bytes, Time deadline, N
         engine.LeaveCopyLines(copy);
         return Verdict::kSuspended;
       }
-      const Engine::Impl::CopyLook look = engine.LookAtCopy(copy, now);
+      Engine::Impl::CopyLook look;
+      try {
+        look = engine.LookAtCopy(copy, now);
+      } catch (
+          const std::bad_alloc&) {  // it is in one line, and there is no memory for the next one
+        engine.LeaveCopyLines(copy);
+        throw;
+      }
       const bool passes = !look.open && !look.suspended && now >= passes_at;
       if (look.open || passes) {
         if (passes) ++tenant.stats.held_past_bound;

@@ -34,9 +34,10 @@ class CopyLine {
 
   bool empty() const { return waiting_.empty(); }
   void Join(Waiter* waiter) {
-    if (std::exchange(waiter->waits, true)) return;
+    if (waiter->waits) return;
+    waiting_.push_back(waiter);  // first, since there may be no memory for it
+    waiter->waits = true;
     waiter->turn->had = std::max(waiter->turn->had, reached_);
-    waiting_.push_back(waiter);
   }
   // Returns whether it was in the line.
   bool Leave(Waiter* waiter) {

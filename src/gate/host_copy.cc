@@ -2,6 +2,7 @@
 // The path of every copy between the host and a device through the gate, and of the copies in graphs.
 #include <algorithm>
 #include <array>
+#include <new>
 #include <utility>
 
 #include "gate/state.h"
@@ -77,7 +78,13 @@ Verdict Gate::AdmitCopies(const CopyBytes& bytes, Time deadline, Nanos longest_h
   CopyBytes admitted;
   for (const auto& [direction, n] : WaysOf(bytes)) {
     if (n == 0) continue;
-    const Verdict verdict = PassCopy(direction, n, deadline, longest_hold, though_suspended);
+    Verdict verdict;
+    try {
+      verdict = PassCopy(direction, n, deadline, longest_hold, though_suspended);
+    } catch (const std::bad_alloc&) {
+      CopiesRefused(admitted);
+      throw;
+    }
     if (verdict != Verdict::kAdmitted) {
       CopiesRefused(admitted);
       if (held != nullptr) *held = direction;

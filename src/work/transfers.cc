@@ -3,6 +3,7 @@
 // of that device.
 #include <algorithm>
 #include <iterator>
+#include <new>
 
 #include "work/calls.h"
 #include "work/submit.h"
@@ -88,7 +89,13 @@ CUresult Calls::Crossing(const Payer& payer, CUstream stream, const gate::CopyBy
   if (adopted.gate == nullptr || streams_.Capturing(stream)) return call();
   const gate::Verdict verdict = adopted.gate->AdmitCopies(bytes, kNever, payer.longest_hold);
   if (gate::Admission{.verdict = verdict}.refused()) return kRefused;
-  const CUresult result = call();
+  CUresult result;
+  try {
+    result = call();
+  } catch (const std::bad_alloc&) {  // before the driver was called
+    if (verdict == gate::Verdict::kAdmitted) adopted.gate->CopiesRefused(bytes);
+    throw;
+  }
   if (verdict == gate::Verdict::kAdmitted && result != CUDA_SUCCESS) {
     adopted.gate->CopiesRefused(bytes);
   }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between graphs and the host, through the layer `work`: counted and limited like copies without a graph.
+#include <memory>
+#include <new>
 #include <vector>
 
+#include "tests/contract/failing_memory.h"
 #include "tests/contract/work_bed.h"
 
 namespace gpushare::work {
@@ -212,6 +215,64 @@ TEST_F(GraphCopyTest, BoxesArraysAndMappedMemoryCountByWhereTheyLie) {
   down.dstHost = host_.data();
   down.WidthInBytes = 20, down.Height = 4, down.Depth = 1;
   launch(down, 0, 80);
+}
+
+// A budget for all tenants together that never ends.
+class Endless : public gate::CopySupply {
+ public:
+  bool LimitsCopies(gate::CopyDirection) const override { return true; }
+  gate::CopyState Copies(gate::CopyDirection, Time) override { return gate::CopyState::kOpen; }
+  void ChargeCopy(gate::CopyDirection, int64_t) override {}
+  Time AwaitCopies(gate::CopyDirection, Time) override { return kNever; }
+  void NobodyAwaitsCopies(gate::CopyDirection) override {}
+};
+
+class GraphCopyMemoryTest : public GraphCopyTest {
+  gate::EngineOptions options() const override {
+    gate::EngineOptions options = GraphCopyTest::options();
+    options.copy_supply = std::make_shared<Endless>();
+    return options;
+  }
+};
+
+// Memory runs out while the copies stand in the lines of their family and of the GPU, or after they were admitted and before the
+// driver is called.
+TEST_F(GraphCopyMemoryTest, WhereverMemoryEndsALaunchItsCopiesAreNotCharged) {
+  int missed = 0;
+  for (int nth = 1; nth <= 40; ++nth) {
+    TearDown();
+    SetUp();
+    const Tenant& parent = Limited();
+    const auto child = [&] {
+      Tenant& t = Weighing(1);
+      engine_->RemoveTenant(t.gate);
+      t.gates.on[0] = t.gate = *engine_->AddTenant("child", {}, nullptr, parent.gate);
+      return &t;
+    };
+    const Tenant &t = *child(), &sibling = *child();
+    const CUgraphExec exec = Instantiate(Capture(t, kLength, kLength));
+    bool called = false;
+    try {
+      const FailingMemory failing(nth);
+      EXPECT_CU(calls_->GraphLaunchBy(t.payer(), exec, t.stream, [&] {
+        called = true;
+        return CUDA_SUCCESS;
+      }));
+    } catch (const std::bad_alloc&) {
+      ++missed;
+    }
+    const uint64_t bytes = t.gate->stats().copy_bytes[0] + t.gate->stats().copy_bytes[1];
+    EXPECT_EQ(bytes, called ? 2 * kLength : 0u) << nth;
+    // Nothing of it is left in the lines before its siblings.
+    const Time began = clock().Now();
+    for (const CUgraphExec again : {exec, exec}) {
+      ASSERT_CU(calls_->GraphLaunch(sibling.payer(), again, sibling.stream));
+    }
+    // Each moves 10 MB at 1 GB/s each way; 10 MB were saved up.
+    EXPECT_LT(Ms(clock().Now() - began), called ? 21 : 11) << nth;
+    ASSERT_CU(calls_->CtxSynchronize(sibling.payer()));
+  }
+  EXPECT_GT(missed, 2);
 }
 
 // The parameters read back from a copy node are those it was made with, whichever call made it.
