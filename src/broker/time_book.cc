@@ -340,16 +340,19 @@ void TimeBook::ReadBypass(Member& member, Time now) {
     if (!turn_ && (in_flight > 0 || used > 0)) member.held = false;
     in_flight = std::max(in_flight, std::min(usage.time_wanted_ns.load(kRelaxed), kMostBypassing));
   }
-  if (const int64_t more = used + in_flight - member.charged_ns; more > 0) {
-    member.phase = arbiter_.Charge(tenant.id, Nanos(more), now);
-    member.charged_ns += more;
-  }
   // The process reports when its work ended, so that others are let in earlier. The end cannot be before the last look. An older
   // library does not report it; then the work counts as ended now.
   const int64_t said = usage.time_ended_ns.load(kRelaxed);
   const Time ended =
       said == 0 ? now : std::clamp(Time(Nanos(said)), std::min(member.looked_at, now), now);
   if (used > 0) bypassed_until_ = std::max(bypassed_until_, ended);
+  const auto charge = [&](int64_t ns, Time over) {
+    if (ns <= member.charged_ns) return;
+    member.phase = arbiter_.Charge(tenant.id, Nanos(ns - member.charged_ns), now, over);
+    member.charged_ns = ns;
+  };
+  charge(used, ended);
+  charge(used + in_flight, kNever);
   Settle(member, used, now, ended);
   KeepCharged(member, in_flight, now);
   SetWaiting(member, false, now);

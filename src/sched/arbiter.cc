@@ -251,13 +251,13 @@ void Arbiter::Touch(TenantId tenant, Time now) {
   GPUSHARE_SCHED_CHECK_BOOKS(s);
 }
 
-Phase Arbiter::Charge(TenantId tenant, Nanos predicted, Time now) {
+Phase Arbiter::Charge(TenantId tenant, Nanos predicted, Time now, Time ended) {
   State& s = *state_;
   s.Observe(now);
   if (!s.Known(tenant)) return Phase::kWeight;
   predicted = Sane(predicted);
   TenantState& t = s.at(tenant);
-  s.SignOfLife(t);
+  s.SignOfLife(t, ended);
   s.EndIdle(tenant);
   const auto is_behind = [&](const TenantState& one) {
     return one.guaranteed() && one.r <= s.ReserveClock(one);

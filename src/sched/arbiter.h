@@ -153,8 +153,9 @@ class Arbiter {
   void Touch(TenantId tenant, Time now);  // sign of life: a launch was seen
 
   // Charges work that did not ask: a high-priority launch, or one that may not be held. It is charged like a grant
-  // and outstanding until settled. It counts as one command, so Launched is not called for it.
-  Phase Charge(TenantId tenant, Nanos predicted, Time now);
+  // and outstanding until settled. It counts as one command, so Launched is not called for it. `ended` is for work that is charged
+  // only when it is over: the grace of the high band counts from then.
+  Phase Charge(TenantId tenant, Nanos predicted, Time now, Time ended = kNever);
 
   // `commands` commands of `tenant`, charged with `predicted` in all, are done and took `measured`.
   // If both are 0, `measured` is charged for work that is overdue and has not ended. `ended` is when the device was done with

@@ -184,7 +184,7 @@ struct Arbiter::State {
   double LeastOther(TenantId id) const;  // least F of the other contenders; V if there is none
   // Least R of the other contenders; the reserve clock if there is none.
   double LeastOtherReserve(TenantId id) const;
-  void SignOfLife(TenantState& t);
+  void SignOfLife(TenantState& t, Time ended = kNever);
   // Charges (or pays back) F or R of the tenant and of its group.
   void Tag(TenantId id, Phase phase, double ns);
   void TagAlone(TenantId id, bool guarantee, double ns);

@@ -104,7 +104,7 @@ void State::Tag(TenantId id, Phase phase, double ns) {
   if (at(id).group_id != kNobody) TagAlone(at(id).group_id, OfParentsGuarantee(phase), ns);
 }
 
-void State::SignOfLife(TenantState& t) {
+void State::SignOfLife(TenantState& t, Time ended) {
   if (!t.synced && !t.blocked && t.place != Place::kInactive && now > t.last_life) {
     const double sample = std::min(Ns(now - t.last_life), 200'000.0);
     t.gap_ns += 0.1 * (sample - t.gap_ns);
@@ -112,7 +112,7 @@ void State::SignOfLife(TenantState& t) {
   t.synced = false;
   t.last_life = t.last_act = now;
   if (!gated(t)) {
-    high_last = now;
+    high_last = std::max(high_last, std::min(ended, now));
     high_seen = true;
   }
 }

@@ -518,6 +518,33 @@ TEST(TimeBook, WhenItWasDoneIsNoEarlierThanItWasSeenAtWork) {
   }
 }
 
+// The grace of a command that took longer than predicted, or that no look saw in flight, counts from its end, too.
+TEST(TimeBook, TheGraceCountsFromTheEndWhateverWasPredicted) {
+  for (const int64_t predicted : {0, 100'000, 300'000, 400'000}) {
+    Bench bench;
+    auto& high = bench.Start(bench.Tenant({.band = sched::Band::kHigh}));
+    auto& normal = bench.Start(bench.Tenant({}));
+    auto& usage = high.pages.usage;
+    normal.pages.usage.time_wanted_ns = 100'000;
+    bench.now += Millis(1);
+    bench.Look();
+    usage.time_in_flight_ns = predicted;
+    bench.now += Millis(1);
+    bench.Look();
+    const Time ended = bench.now + Micros(300);
+    usage.time_in_flight_ns = 0;
+    usage.time_used_ns += 300'000;
+    usage.time_ended_ns = ended.time_since_epoch().count();
+    bench.now = ended + Micros(150);  // when the report is read
+    do {
+      bench.Look();
+      ASSERT_STREQ(bench.book.CheckInvariants(), nullptr);
+      bench.now += Micros(10);
+    } while (normal.pages.limits.flags.load() & ipc::LimitsPage::kClosed);
+    EXPECT_EQ(bench.now - Micros(10) - ended, Micros(200)) << predicted;
+  }
+}
+
 TEST(TimeBook, WhatACapOfTheHighBandLeavesIsSeenWhenItBegins) {
   Bench bench;
   auto& high = bench.Start(bench.Tenant({.cap = 0.6, .band = sched::Band::kHigh}));
