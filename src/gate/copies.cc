@@ -48,7 +48,8 @@ bool Gate::LimitsCopies(CopyDirection direction) const {
 Engine::Impl::CopyAsked::CopyAsked(TenantState& tenant, CopyDirection asked_direction)
     : direction(asked_direction),
       in_family{&tenant, &tenant.family_turns[static_cast<size_t>(direction)]},
-      in_engine{&tenant, &tenant.copy_turns[static_cast<size_t>(direction)]} {}
+      in_engine{&tenant, &tenant.family().copy_turns[static_cast<size_t>(direction)],
+                &tenant.family_turns[static_cast<size_t>(direction)]} {}
 
 Engine::Impl::CopyLook Engine::Impl::LookAtCopy(CopyAsked& copy, Time now) {
   const CopyDirection direction = copy.direction;
@@ -64,27 +65,28 @@ Engine::Impl::CopyLook Engine::Impl::LookAtCopy(CopyAsked& copy, Time now) {
     return {.suspended = true};
   }
   // A tenant that waits for its own limit leaves the lines, so that it blocks no other. A family that waits for its limit leaves
-  // the line of the engine.
+  // the line of the engine, in which it counts as one tenant.
   limit.Advance(now);
   if ((!tenant.shares() || tenant.parent != nullptr) && !limit.open()) {
     LeaveCopyLines(copy);
     return {.look_by = limit.OpenAt(now)};
   }
-  TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
+  TenantState& family = tenant.family();
   CopyLimit& shared = family.copies[d];
-  if (!tenant.shares() || shared.bytes_per_s <= 0) {
+  const bool supplied = state == CopyState::kOpen || state == CopyState::kUsedUp;
+  if (!tenant.shares() || (shared.bytes_per_s <= 0 && !supplied)) {
     LeaveFamilyLine(copy);
   } else {
     shared.Advance(now);
     family.family_lines[d].Join(&copy.in_family);
     const bool first = family.family_lines[d].First() == &copy.in_family;
-    if (!first || !shared.open()) {
+    if (!shared.open() || (!first && !supplied)) {
       LeaveCopyLine(copy);
       // The others are woken when they become first.
       return {.look_by = first ? shared.OpenAt(now) : kNever};
     }
   }
-  if (state == CopyState::kUnlimited || state == CopyState::kSuspended) {
+  if (!supplied) {
     LeaveCopyLine(copy);
     return {.open = true};
   }
@@ -103,9 +105,8 @@ void Engine::Impl::LeaveCopyLine(CopyAsked& copy) {
 
 void Engine::Impl::LeaveFamilyLine(CopyAsked& copy) {
   if (!copy.in_family.waits) return;
-  TenantState& tenant = *copy.in_family.tenant;
-  TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
-  CopyLine& line = family.family_lines[static_cast<size_t>(copy.direction)];
+  CopyLine& line =
+      copy.in_family.tenant->family().family_lines[static_cast<size_t>(copy.direction)];
   if (!line.Leave(&copy.in_family)) return;
   if (const CopyLine::Waiter* const first = line.First()) Wake(*first->tenant);
 }
@@ -127,12 +128,11 @@ void Engine::Impl::ChargeCopy(TenantState& tenant, CopyDirection direction, int6
   charge(tenant.copies[d]);
   if (tenant.shares()) {
     if (tenant.parent != nullptr) charge(tenant.parent->copies[d]);
-    TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
-    family.family_lines[d].Served(tenant.family_turns[d], static_cast<double>(bytes));
+    tenant.family().family_lines[d].Served(tenant.family_turns[d], static_cast<double>(bytes));
   }
   if (options.copy_supply == nullptr) return;
   options.copy_supply->ChargeCopy(direction, bytes);
-  copy_lines[d].Served(tenant.copy_turns[d], static_cast<double>(bytes));
+  copy_lines[d].Served(tenant.family().copy_turns[d], static_cast<double>(bytes));
 }
 
 Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
@@ -218,7 +218,7 @@ void Gate::CopyRefused(CopyDirection direction, uint64_t bytes) {
   const size_t d = static_cast<size_t>(direction);
   const Time now = engine.clock.Now();
   const Section section(engine);
-  TenantState& family = tenant.parent != nullptr ? *tenant.parent : tenant;
+  TenantState& family = tenant.family();
   tenant.copies[d].Advance(now);
   family.copies[d].Advance(now);
   engine.ChargeCopy(tenant, direction, -Signed(bytes));

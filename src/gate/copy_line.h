@@ -3,7 +3,8 @@
 //
 // Tenants that always have something to copy get equal numbers of bytes: the next copy is of the tenant that has had the
 // fewest bytes. A tenant that comes back from a pause starts level with the others, so it saves nothing up. Copies of one
-// tenant go in the order in which they came.
+// tenant go in the order in which they came. Where tenants share a turn, the one that has had the fewest bytes by its turn
+// among these comes first.
 //
 //   line.Join(&waiter);                                // may be repeated; the first call decides the place
 //   if (line.First() == &waiter && ...) { line.Leave(&waiter); line.Served(turn, bytes); }
@@ -29,7 +30,8 @@ class CopyLine {
   struct Waiter {
     TenantState* tenant = nullptr;
     Turn* turn = nullptr;
-    bool waits = false;  // it is in the line
+    const Turn* among = nullptr;  // its turn among those that share `turn`; null: none share it
+    bool waits = false;           // it is in the line
   };
 
   bool empty() const { return waiting_.empty(); }
@@ -48,10 +50,16 @@ class CopyLine {
   }
   // Null if nobody waits.
   Waiter* First() const {
-    const auto first = std::min_element(
+    const auto least = std::min_element(
         waiting_.begin(), waiting_.end(),
         [](const Waiter* a, const Waiter* b) { return a->turn->had < b->turn->had; });
-    return first == waiting_.end() ? nullptr : *first;
+    if (least == waiting_.end()) return nullptr;
+    Waiter* first = *least;
+    for (Waiter* other : waiting_) {
+      if (first->among == nullptr || other->turn != first->turn) continue;
+      if (other->among->had < first->among->had) first = other;
+    }
+    return first;
   }
   // Counts `bytes` as served. A negative number returns bytes that were not used.
   void Served(Turn& turn, double bytes) {

@@ -25,18 +25,16 @@ constexpr Nanos kLookEvery = Micros(20);
 // waited for this many times as long.
 constexpr int kPatience = 10;
 
-// The weight of `own` divided by that of `other`. Within a family the weights of its members count, where the parent counts as a
-// member of weight 1. To tenants outside the family, each member has the parent's weight.
-double WeightBeside(const TenantState& own, const TenantState& other) {
-  const auto family = [](const TenantState& tenant) {
-    return tenant.parent != nullptr ? tenant.parent : &tenant;
-  };
-  const bool siblings = family(other) == family(own);
-  const auto weight = [&](const TenantState& tenant) {
-    if (siblings && tenant.parent == nullptr) return 1.0;
-    return (siblings ? &tenant : family(tenant))->options.limits.weight;
-  };
-  return weight(own) / weight(other);
+// A tenant that has not copied in pieces for this long leaves its part of its family's weight to its siblings.
+constexpr Nanos kStopped = Millis(20);
+
+// The parent counts as a member of weight 1.
+double WeightInFamily(const TenantState& tenant) {
+  return tenant.shares() && tenant.parent == nullptr ? 1 : tenant.options.limits.weight;
+}
+
+bool CopiesInPieces(const TenantState& tenant, CopyDirection direction, Time now) {
+  return now < tenant.copy_flights[static_cast<size_t>(direction)].copies_until;
 }
 
 // Counts a thread that waits for room. If the thread is unwound, the count is corrected, so that the removal of the tenant does
@@ -68,24 +66,44 @@ class CopyWait {
 
 }  // namespace
 
-uint64_t Gate::CopyPiece(uint64_t bytes) const {
+// A family weighs what its parent does. Those of its members that copy divide that by their own weights.
+uint64_t Gate::CopyPiece(CopyDirection direction, uint64_t bytes) {
   if (bytes < kLeastSharedCopy) return 0;
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const CopySupply* const supply = engine.options.copy_supply.get();
   const uint64_t below = supply != nullptr && supply->OthersGoFirst() ? kLargestPiece : 0;
   if (engine.registered.load(std::memory_order_relaxed) < 2) return below;
+  const Time now = engine.clock.Now();
   const Section section(engine);
+  tenant.copy_flights[static_cast<size_t>(direction)].copies_until = now + kStopped;
   const sched::Band band = tenant.options.limits.band;
   bool others = false;
-  double part = 1;
   for (const auto& other : engine.tenants) {
-    if (other == nullptr || other.get() == &tenant) continue;
-    others |= other->options.limits.band <= band;
-    if (other->options.limits.band == band) part = std::min(part, WeightBeside(tenant, *other));
+    if (other == nullptr) continue;
+    others |= other.get() != &tenant && other->options.limits.band <= band;
+    other->family().copying_weight = 0;
   }
   if (!others) return below;
-  const auto piece = static_cast<uint64_t>(part * static_cast<double>(kLargestPiece));
+  const auto counts = [&](const TenantState* one) {
+    return one != nullptr && one->options.limits.band == band;
+  };
+  for (const auto& one : engine.tenants) {
+    if (!counts(one.get()) || !CopiesInPieces(*one, direction, now)) continue;
+    one->family().copying_weight += WeightInFamily(*one);
+  }
+  const auto weight = [&](TenantState& one) {
+    const TenantState& family = one.family();
+    const double own = WeightInFamily(one);
+    const double rest = CopiesInPieces(one, direction, now) ? 0 : own;
+    return family.options.limits.weight * own / (family.copying_weight + rest);
+  };
+  double most = 0;
+  for (const auto& one : engine.tenants) {
+    if (counts(one.get())) most = std::max(most, weight(*one));
+  }
+  const auto piece =
+      static_cast<uint64_t>(weight(tenant) / most * static_cast<double>(kLargestPiece));
   return std::max(kLeastPiece, piece / kPieceStep * kPieceStep);
 }
 

@@ -317,7 +317,7 @@ class Gate {
   // The greatest size of pieces, in bytes, in which a copy of `bytes` goes beside other tenants of the same or a higher
   // priority, so that their copies do not wait for all of it. Each piece goes after AwaitCopyRoom() and, unless it was waited
   // for, is followed by CopyGiven(). 0: the copy goes whole, because it is small or no such tenant is here.
-  uint64_t CopyPiece(uint64_t bytes) const;
+  uint64_t CopyPiece(CopyDirection direction, uint64_t bytes);
   static constexpr uint64_t kLeastSharedCopy = uint64_t{256} << 10;
   // Waits until few enough of the tenant's own pieces are in flight in this direction. False: they have made no progress for
   // long and may be waiting for the caller, so the rest of the copy goes whole.

@@ -51,14 +51,22 @@ Copied Gate::Copy(StreamGate& stream, const HostCopy& copy, Put put) {
     return copied;
   }
   const CopyDirection direction = copy.direction;
-  const uint64_t beside = CopyPiece(copy.parts * copy.part_bytes);
-  const uint64_t piece = beside != 0 ? beside : kLimitedPiece;
-  const uint64_t in_piece = std::max<uint64_t>(piece / copy.part_bytes, 1);
+  const uint64_t beside = CopyPiece(direction, copy.parts * copy.part_bytes);
+  uint64_t piece = beside != 0 ? beside : kLimitedPiece;
+  const auto parts_of = [&](uint64_t bytes) {
+    return std::max<uint64_t>(bytes / copy.part_bytes, 1);
+  };
   bool paced = beside != 0;
-  bool in_pieces = (paced || LimitsCopies(direction)) && copy.parts > 2 * in_piece &&
+  bool in_pieces = (paced || LimitsCopies(direction)) && copy.parts > 2 * parts_of(piece) &&
                    IsDivisible(state_->engine.driver, copy);
   while (copied.parts < copy.parts) {
     const uint64_t left = copy.parts - copied.parts;
+    // Other tenants may have come, and siblings may have begun to copy.
+    if (paced && copied.parts > 0) {
+      const uint64_t now = CopyPiece(direction, left * copy.part_bytes);
+      if (now != 0) piece = now;
+    }
+    const uint64_t in_piece = parts_of(piece);
     // When paced, a last piece of double size would have to wait for all pieces before it.
     const uint64_t whole = paced ? in_piece : 2 * in_piece;
     uint64_t n = in_pieces && left > whole ? in_piece : left;

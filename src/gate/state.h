@@ -143,6 +143,8 @@ struct CopyFlight {
   uint64_t given = 0;        // id of the last piece
   // Id of the oldest piece when the tenant last stopped waiting for it, because it made no progress; 0: that never happened.
   uint64_t passed = 0;
+  // Until then the tenant counts as one that copies in pieces.
+  Time copies_until{};
 };
 
 // What a thread that waits at the gate asks for.
@@ -242,13 +244,15 @@ struct TenantState {
   uint64_t graph_shapes_kept = 0;  // counts how often a shape was kept
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
-  std::array<CopyLine::Turn, 2> copy_turns;
-  // Copies that wait for the limit of this tenant as a parent, which covers its children too; and this tenant's turn in the
-  // line of its family.
+  // Of the family of which it is the first: copies of its members that wait for a limit of more than one of them, and the
+  // family's turn among all families.
   std::array<CopyLine, 2> family_lines;
+  std::array<CopyLine::Turn, 2> copy_turns;
+  // The tenant's turn in the line of its family.
   std::array<CopyLine::Turn, 2> family_turns;
   int children = 0;
   std::array<CopyFlight, 2> copy_flights;
+  double copying_weight = 0;  // scratch of CopyPiece()
   int copies_waiting = 0;
   // The part of its kernels' durations that other tenants used, averaged over some 100 ms of them.
   double leaves = 0;
@@ -256,6 +260,8 @@ struct TenantState {
 
   // Whether the tenant has a parent or children.
   bool shares() const { return parent != nullptr || children > 0; }
+  // The first of its family: its parent, or the tenant itself.
+  TenantState& family() { return parent != nullptr ? *parent : *this; }
   // Whether the tenant or its parent has a cap.
   bool capped() const {
     return options.limits.cap < 1 || (parent != nullptr && parent->options.limits.cap < 1);

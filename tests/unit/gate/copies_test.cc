@@ -161,6 +161,27 @@ TEST_F(SuppliedCopiesTest, TenantsGetTheSameWhateverTheirPieces) {
   for (Tenant* each : {&a, &b, &c}) Drop(*each);
 }
 
+TEST_F(SuppliedCopiesTest, AFamilyGetsTheSameAsATenantAndDividesThatEvenly) {
+  Tenant parent = Make({}), a = Make({}, &parent), b = Make({}, &parent), other = Make({});
+  const Time end = clock().Now() + Millis(100);
+  std::atomic<uint64_t> small{0}, large{0}, own{0}, others{0};
+  std::vector<std::unique_ptr<base::ClockThread>> threads;
+  threads.push_back(StartCopying(a, 1'000, end, small));
+  threads.push_back(StartCopying(b, 24'000, end, large));
+  threads.push_back(StartCopying(parent, 5'000, end, own));
+  threads.push_back(StartCopying(other, 9'000, end, others));
+  threads.push_back(StartGiving(9'000, 1000));
+  for (auto& thread : threads) thread->Join();
+  const double sum = static_cast<double>(small + large + own + others);
+  EXPECT_NEAR(sum, 9e6, 1e5);
+  EXPECT_NEAR(static_cast<double>(others) / sum, 1.0 / 2, 0.01);
+  for (const std::atomic<uint64_t>* each : {&small, &large, &own}) {
+    EXPECT_NEAR(static_cast<double>(each->load()) / sum, 1.0 / 6, 0.01);
+  }
+  EXPECT_EQ(given->wanted, 0);
+  for (Tenant* each : {&a, &b, &parent, &other}) Drop(*each);
+}
+
 TEST_F(SuppliedCopiesTest, WhoComesBackAfterEachCopyWaitsForOnePieceOfAnother) {
   Tenant a = Make({}), b = Make({});
   const Time end = clock().Now() + Millis(100);

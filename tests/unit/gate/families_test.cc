@@ -119,7 +119,7 @@ TEST_F(FamilyTest, ARefusedCopyGivesASiblingItsTurn) {
   for (Tenant* each : {&a, &b, &parent}) Drop(*each);
 }
 
-TEST_F(FamilyTest, ChildrensWeightsAreTheirSiblingsAffairWhereCopiesGoInPieces) {
+TEST_F(FamilyTest, MembersThatCopyDivideTheWeightOfTheFamilyWhereCopiesGoInPieces) {
   const auto weighs = [](double weight) { return TenantOptions{.limits = {.weight = weight}}; };
   Tenant parent = Make(weighs(2)), light = MakeChild(parent, weighs(5)),
          heavy = MakeChild(parent, weighs(10)), other = Make(weighs(1));
@@ -133,11 +133,35 @@ TEST_F(FamilyTest, ChildrensWeightsAreTheirSiblingsAffairWhereCopiesGoInPieces) 
     EXPECT_EQ(copied.parts, uint64_t{32} << 20);
     return first >> 10;
   };
-  EXPECT_EQ(first_piece(other), 2048u);  // half of what the family weighs, not a tenth
   EXPECT_EQ(first_piece(heavy), 4096u);
+  EXPECT_EQ(first_piece(other), 2048u);  // half of what the family weighs, not a tenth
   EXPECT_EQ(first_piece(light), 2048u);
-  EXPECT_EQ(first_piece(parent), 512u);  // the least; a tenth
+  EXPECT_EQ(first_piece(heavy), 4096u);
+  EXPECT_EQ(first_piece(other), 3072u);  // two thirds of the family's weight are the heavy one's
+  EXPECT_EQ(first_piece(parent), 512u);  // the least; a tenth of the heavy one's
+  clock().SleepUntil(clock().Now() + Millis(100));
+  EXPECT_EQ(first_piece(light), 4096u);  // its siblings have stopped
+  EXPECT_EQ(first_piece(other), 2048u);
   for (Tenant* each : {&other, &heavy, &light, &parent}) Drop(*each);
+}
+
+TEST_F(FamilyTest, ALongCopyMakesRoomForASiblingThatBegins) {
+  Tenant parent = Make({}), a = MakeChild(parent, {}), b = MakeChild(parent, {}), other = Make({});
+  std::vector<uint64_t> pieces;
+  const auto put = [&](uint64_t, uint64_t count) {
+    pieces.push_back(count >> 10);
+    if (pieces.size() == 1) {
+      const auto ignored = [](uint64_t, uint64_t) { return true; };
+      EXPECT_EQ(b.gate->Copy(*b.stream, {.direction = kUp, .parts = 16 << 20}, ignored).parts,
+                uint64_t{16} << 20);
+    }
+    return true;
+  };
+  a.gate->Copy(*a.stream, {.direction = kUp, .parts = 32 << 20}, put);
+  ASSERT_GE(pieces.size(), 2u);
+  EXPECT_EQ(pieces[0], 4096u);
+  EXPECT_EQ(pieces[1], 2048u);
+  for (Tenant* each : {&other, &b, &a, &parent}) Drop(*each);
 }
 
 TEST_F(FamilyTest, TheParentsCapBoundsWhatItsChildrenRun) {
