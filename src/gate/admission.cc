@@ -127,11 +127,9 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
     launch = number;
     // If the lengths do not add up this time, those from before stay in place.
     if (!lengths.empty()) {
-      engine.KeepLengths(tenant, cost.entry, work.footprint, lengths);
+      engine.KeepLengths(tenant, work, lengths);
     } else if (graph) {
-      if (!cost.known || (looks && kernels.empty())) {
-        engine.ForgetShape(tenant, cost.entry, /*another=*/!cost.known);
-      }
+      if (looks && kernels.empty()) engine.ForgetLengths(tenant, work);
       if (looks || work.parts == 0) engine.AskForStudy(tenant, cost, work, kernels);
     }
     passed = tenant.passing && tenant.passed_launch == number;

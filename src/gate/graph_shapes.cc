@@ -9,9 +9,6 @@
 namespace gpushare::gate {
 namespace {
 
-// At most this many graphs of a tenant have known shapes. A graph's entry is renewed every 16 ms of its stream's graphs or so,
-// so among more graphs those launched most often are kept.
-constexpr size_t kMostGraphs = 256;
 // A study records this many launches, or those within kLongestStudy. Later studies record up to four times as many.
 constexpr int kStudied = 40, kMostTimesStudied = 2;
 constexpr Nanos kLongestStudy = Seconds(1);
@@ -45,56 +42,49 @@ meter::ShapeSearch::Kernels KindsOf(const std::vector<KernelInGraph>& kernels) {
 
 }  // namespace
 
-void Engine::Impl::KeepLengths(TenantState& tenant, uint32_t entry, float footprint,
-                               const std::vector<float>& lengths) {
-  const uint32_t base = tenant.costs->base(entry);
-  if (base == meter::CostModel::kCatchAll) return;
-  try {
-    KnownShape& shape = ShapeFor(tenant, base);
-    shape.studied = false;
-    shape.parts.clear();
-    for (const float length : lengths) shape.parts.push_back({length, footprint});
-    shape.kept = ++tenant.graph_shapes_kept;
-  } catch (const std::bad_alloc&) {
-    tenant.graph_shapes.erase(base);  // all kernels count as equally long
-  }
+KnownShape* KnownShapes::Find(uint64_t graph) {
+  const auto found = shapes_.find(graph);
+  return found != shapes_.end() ? &found->second : nullptr;
 }
 
-// `another`: the entry belongs to another graph now. Else the lengths of its kernels are not known any more.
-void Engine::Impl::ForgetShape(TenantState& tenant, uint32_t entry, bool another) {
-  const auto found = tenant.graph_shapes.find(tenant.costs->base(entry));
-  if (found == tenant.graph_shapes.end()) return;
-  if (another) {
-    tenant.graph_shapes.erase(found);
-  } else if (!found->second.studied) {
-    found->second.parts.clear();
+KnownShape& KnownShapes::For(uint64_t graph) {
+  if (KnownShape* const known = Find(graph)) return *known;
+  while (shapes_.size() >= kMostGraphs) {
+    shapes_.erase(std::min_element(
+        shapes_.begin(), shapes_.end(),
+        [](const auto& a, const auto& b) { return a.second.kept < b.second.kept; }));
   }
-}
-
-KnownShape& Engine::Impl::ShapeFor(TenantState& tenant, uint32_t base) {
-  std::map<uint32_t, KnownShape>& all = tenant.graph_shapes;
-  if (const auto found = all.find(base); found != all.end()) return found->second;
-  while (all.size() >= kMostGraphs) {
-    all.erase(std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
-      return a.second.kept < b.second.kept;
-    }));
-  }
-  KnownShape& shape = all[base];
-  shape.kept = ++tenant.graph_shapes_kept;
+  KnownShape& shape = shapes_[graph];
+  Renew(shape);
   return shape;
 }
 
-KnownShape* Engine::Impl::ShapeOf(TenantState& tenant, uint32_t entry) {
-  const auto found = tenant.graph_shapes.find(tenant.costs->base(entry));
-  return found != tenant.graph_shapes.end() ? &found->second : nullptr;
+void Engine::Impl::KeepLengths(TenantState& tenant, const Work& work,
+                               const std::vector<float>& lengths) {
+  const uint64_t graph = meter::CostModel::IdOf(work.key);
+  try {
+    KnownShape& shape = tenant.graph_shapes.For(graph);
+    shape.studied = false;
+    shape.parts.clear();
+    for (const float length : lengths) shape.parts.push_back({length, work.footprint});
+    tenant.graph_shapes.Renew(shape);
+  } catch (const std::bad_alloc&) {
+    tenant.graph_shapes.Forget(graph);  // all kernels count as equally long
+  }
+}
+
+void Engine::Impl::ForgetLengths(TenantState& tenant, const Work& work) {
+  KnownShape* const known = tenant.graph_shapes.Find(meter::CostModel::IdOf(work.key));
+  if (known != nullptr && !known->studied) known->parts.clear();
 }
 
 const meter::GraphShape* Engine::Impl::GraphLaunched(TenantState& tenant, uint32_t entry,
                                                      bool* is_studied) {
   const meter::CostModel& costs = *tenant.costs;
-  *is_studied = studied.recording && studied.tenant == &tenant && studied.base == costs.base(entry);
+  const uint64_t graph = costs.id(entry);
+  *is_studied = studied.recording && studied.tenant == &tenant && studied.graph == graph;
   if (*is_studied) ++studied.launches;
-  KnownShape* const known = ShapeOf(tenant, entry);
+  KnownShape* const known = tenant.graph_shapes.Find(graph);
   if (known == nullptr) return nullptr;
   ++known->launches;
   if (known->parts.empty()) return nullptr;
@@ -113,10 +103,10 @@ void Engine::Impl::AskForStudy(TenantState& tenant, const meter::CostModel::Pred
       arbiter.tenants() <= 1 || tenant.capped() || FillDevice(kernels)) {
     return;
   }
-  const uint32_t base = tenant.costs->base(cost.entry);
-  if (base == meter::CostModel::kCatchAll) return;
+  if (cost.entry == meter::CostModel::kCatchAll) return;
+  const uint64_t graph = meter::CostModel::IdOf(work.key);
   try {
-    KnownShape& shape = ShapeFor(tenant, base);
+    KnownShape& shape = tenant.graph_shapes.For(graph);
     if (shape.launches < shape.study_at) return;
     const int nth = shape.studies++;
     shape.study_at = shape.launches + (kBetweenStudies << std::min(nth, kMostDoublings));
@@ -128,7 +118,7 @@ void Engine::Impl::AskForStudy(TenantState& tenant, const meter::CostModel::Pred
       taken.assign(parts, {1.0f / static_cast<float>(parts), work.footprint});
     }
     studied = {.tenant = &tenant,
-               .base = base,
+               .graph = graph,
                .kernels = std::move(known),
                .taken = std::move(taken),
                .now = shape.studied ? shape.parts : meter::GraphShape(),
@@ -192,7 +182,7 @@ bool Engine::Impl::GoOnStudying() {
   const Section section(*this);
   over = std::move(study);
   if (!dropped && studied.tenant != nullptr) {
-    KnownShape* const shape = ShapeOf(*studied.tenant, studied.base);
+    KnownShape* const shape = studied.tenant->graph_shapes.Find(studied.graph);
     const bool found = over->found().has_value();
     if (shape != nullptr && (found || shape->studied)) {
       shape->studied = found;

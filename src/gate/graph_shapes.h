@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of the kernels in graphs, and the state of the graph that is being studied. graph_shapes.cc uses both.
+// What is known of the kernels in graphs, and the state of the graph that is being studied. Graphs are told apart by
+// CostModel::IdOf() of their keys.
 #ifndef GPUSHARE_GATE_GRAPH_SHAPES_H_
 #define GPUSHARE_GATE_GRAPH_SHAPES_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 
 #include "base/time.h"
 #include "meter/graph_shape.h"
@@ -23,10 +26,27 @@ struct KnownShape {
   int studies = 0;
 };
 
+// The shapes of a tenant's graphs. May throw bad_alloc where it makes one.
+class KnownShapes {
+ public:
+  // A graph's shape is renewed every 16 ms of its stream's graphs or so, so among more graphs those launched most often are
+  // kept.
+  static constexpr size_t kMostGraphs = 256;
+
+  KnownShape* Find(uint64_t graph);  // null: nothing is known of it
+  KnownShape& For(uint64_t graph);   // makes it if there is none
+  void Renew(KnownShape& shape) { shape.kept = ++kept_; }
+  void Forget(uint64_t graph) { shapes_.erase(graph); }
+
+ private:
+  std::map<uint64_t, KnownShape> shapes_;
+  uint64_t kept_ = 0;
+};
+
 // At most one graph of a GPU is studied at a time.
 struct StudiedGraph {
   TenantState* tenant = nullptr;  // null: none, or the study was dropped
-  uint32_t base = 0;              // base entry of its key in the cost model
+  uint64_t graph = 0;
   // See meter/graph_study.h.
   meter::ShapeSearch::Kernels kernels;
   meter::GraphShape taken, now;

@@ -239,9 +239,7 @@ struct TenantState {
   Nanos hold{0}, passed_used{0};
   uint32_t passed_launch = 0;  // number of the last launch that was let through
   bool passing = false;        // that launch is not in the books yet
-  // What is known of graphs, by the cost model's entries for their keys.
-  std::map<uint32_t, KnownShape> graph_shapes;
-  uint64_t graph_shapes_kept = 0;  // counts how often a shape was kept
+  KnownShapes graph_shapes;
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
   // Of the family of which it is the first: copies of its members that wait for a limit of more than one of them, and the
@@ -541,15 +539,11 @@ struct Engine::Impl {
                    bool calibrates) ABSL_LOCKS_EXCLUDED(mu);
 
   // graph_shapes.cc
-  // What is known of a graph; null: nothing.
-  KnownShape* ShapeOf(TenantState& tenant, uint32_t entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // The same; creates it if there is none. `base` is the base entry of the graph's key.
-  KnownShape& ShapeFor(TenantState& tenant, uint32_t base) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Keeps the part of the graph's time that each of its kernels has, from launches of the kernels by themselves.
-  void KeepLengths(TenantState& tenant, uint32_t entry, float footprint,
-                   const std::vector<float>& lengths) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void ForgetShape(TenantState& tenant, uint32_t entry, bool another)
+  void KeepLengths(TenantState& tenant, const Work& work, const std::vector<float>& lengths)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The lengths of its kernels are not known any more.
+  void ForgetLengths(TenantState& tenant, const Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // `kernels` are the graph's kernels; empty: they are not known.
   void AskForStudy(TenantState& tenant, const meter::CostModel::Prediction& cost, const Work& work,
                    const std::vector<KernelInGraph>& kernels) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

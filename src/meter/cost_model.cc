@@ -68,7 +68,7 @@ uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t parts, u
 
 // The cost of the key anywhere; 0: not known.
 float CostModel::FindBase(uint64_t key) const {
-  const uint64_t id = Mix(~key);
+  const uint64_t id = IdOf(key);
   for (uint32_t probe = 0; probe < kProbes; ++probe) {
     const Entry& entry = entries_[(Slot(id) + probe) & (kEntries - 1)];
     // An empty entry does not end the probing: sweeps empty some, and the first entry of the table is always empty.
@@ -86,7 +86,7 @@ float CostModel::Known(uint64_t key, uint64_t context) const {
 CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float footprint,
                                          uint64_t like, uint32_t parts) {
   bool inserted = false;
-  const uint32_t base = FindOrInsert(Mix(~key), footprint, parts, kCatchAll, &inserted);
+  const uint32_t base = FindOrInsert(IdOf(key), footprint, parts, kCatchAll, &inserted);
   if (base == kCatchAll) return {kCatchAll, cost_ns(kCatchAll), false, true};
   if (inserted && like != 0) {
     // Negative, that is, known but not settled, so that the first measurement replaces it.

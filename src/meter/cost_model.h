@@ -121,6 +121,12 @@ class CostModel {
   uint32_t base(uint32_t entry) const {
     return entries_[entry].base.load(std::memory_order_relaxed);
   }
+  // What stands for a key everywhere, unlike its entries, which go to other keys when it was not measured for long. Never 0.
+  static uint64_t IdOf(uint64_t key) { return Mix(~key); }
+  // The same, of the key of an entry. 0: the entry has none, or its key has just made room.
+  uint64_t id(uint32_t entry) const {
+    return entries_[base(entry)].id.load(std::memory_order_acquire);
+  }
   float footprint(uint32_t entry) const {
     return entries_[entry].footprint.load(std::memory_order_relaxed);
   }
