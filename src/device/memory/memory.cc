@@ -15,6 +15,7 @@
 #include "device/memory/memory_pool.h"
 #include "device/memory/swappable_memory.h"
 #include "device/process/runtime.h"
+#include "device/process/runtimes.h"
 #include "device/share/virtual_device.h"
 #include "device/stream/stream.h"
 #include "driver/relaxed_capture.h"
@@ -497,6 +498,17 @@ void VirtualDevice::Abandon(uint64_t bytes) {
   Unhold();
 }
 
+namespace {
+
+// Whether the pointer is to be freed through this GPU, or any other one of its runtime.
+bool Knows(Gpu& gpu, driver::DevicePtr pointer) {
+  quota::Allocation allocation;
+  return gpu.unbooked().Find(pointer, &allocation) || gpu.PoolAt(pointer) != nullptr ||
+         gpu.runtime()->books().Find(pointer, &allocation);
+}
+
+}  // namespace
+
 absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
                          const MemoryOrder& order) {
   if (pointer == 0) return absl::OkStatus();
@@ -519,12 +531,9 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   if (const std::shared_ptr<MemoryPool> pool = gpu.PoolAt(pointer)) {
     return FreeInPool(*pool, pointer, order);
   }
-  // The driver would free what belongs to another GPU, and that one's pools would not know.
-  for (const std::shared_ptr<Gpu>& other : gpu.runtime()->OpenGpus()) {
-    if (other.get() != &gpu &&
-        (other->unbooked().Find(pointer, &allocation) || other->PoolAt(pointer) != nullptr)) {
-      return FreePointer(*other, nullptr, pointer);
-    }
+  // The driver would free what belongs to another GPU or runtime, whose pools and books would not know.
+  for (const std::shared_ptr<Gpu>& other : OpenGpusOver(gpu.driver())) {
+    if (other.get() != &gpu && Knows(*other, pointer)) return FreePointer(*other, nullptr, pointer);
   }
   const driver::Result freed = FreeOnDevice(gpu, caller, pointer);
   const absl::Status status = driver::ToStatus(freed, "cuMemFree");

@@ -15,6 +15,7 @@
 #include "books/books.h"
 #include "device/gpu/gpu.h"
 #include "device/gpu/surroundings.h"
+#include "device/process/runtimes.h"
 #include "device/process/tenant.h"
 #include "device/share/virtual_device.h"
 #include "device/watch/trace.h"
@@ -193,6 +194,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Open(const gpushare_runtime_op
   runtime->default_spec_.struct_size = sizeof(gpushare_spec);
   runtime->default_tenant_ = std::make_shared<Tenant>(kDefaultTenant, GPUSHARE_PRIORITY_UNSET,
                                                       std::map<std::string, std::string>());
+  ListRuntime(runtime);
   base::MutexLock lock(&runtime->mutex_);
   runtime->tenants_[kDefaultTenant] = runtime->default_tenant_;
   return runtime;

@@ -234,6 +234,28 @@ TEST_F(BadInputTest, ATenantOfAnotherRuntimeIsNotTakenForOneOfThis) {
   EXPECT_OK(VirtualDevice::Create(*gpu_, mine, "memory=1GiB").status());
 }
 
+// Runtimes over one driver have the same pointers.
+TEST_F(BadInputTest, AFreeThroughAnotherRuntimeCreditsWhoAllocated) {
+  const Runtime other = Must(Runtime::Create({.driver = "sim"}));
+  const Gpu others = Must(Gpu::Open(other, "0"));
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const auto used = [&] { return Must(device.stats()).memory.used; };
+  const Allocator direct = Must(Allocator::Create(device));
+  EXPECT_OK(others.Free(Must(direct.AllocateRaw(MiB(8)))));
+  EXPECT_EQ(used(), MiB(0));
+  const Allocator pool =
+      Must(Allocator::Create(device, {.strategy = AllocationStrategy::kSuballocating}));
+  const DevicePtr pointer = Must(pool.AllocateRaw(MiB(8)));
+  const Bytes segment = used();
+  EXPECT_OK(others.Free(pointer));
+  // It is free in the pool, which keeps its segment: nobody frees that a second time.
+  EXPECT_EQ(others.Free(pointer).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(used(), segment);
+  EXPECT_EQ(UsedOnDevice(), segment.count());
+  EXPECT_EQ(Must(pool.AllocateRaw(MiB(8))), pointer);
+  EXPECT_OK(others.Free(pointer));
+}
+
 TEST_F(BadInputTest, AnotherGpusDeviceAndMemoryAreTold) {
   const Gpu second = Must(Gpu::Open(*runtime_, "1"));
   const Tenant tenant = MakeTenant("a");
