@@ -39,10 +39,12 @@ Answer Books::Refused(const Payer& payer) {
   return Answer::AtQuota(limit > charged ? limit - charged : 0);
 }
 
-void Books::MakeRoom(quota::Account& account) {
+void Books::MakeRoom(quota::Account& account) { GiveUpIdle(&account); }
+
+void Books::GiveUpIdle(const quota::Account* account) {
   Settle();
-  SettlePools(&account);
-  if (graphs_.count() != 0) TrimGraphs(&account);
+  SettlePools(account);
+  if (graphs_.count() != 0) TrimGraphs(account);
 }
 
 uint8_t Books::TagOf(const Payer& payer) {
@@ -51,9 +53,9 @@ uint8_t Books::TagOf(const Payer& payer) {
   return tags_.Of(context);
 }
 
-void Books::Ended(const quota::Allocation& allocation) {
+void Books::Ended(const quota::Allocation& allocation, Awaited* awaited) {
   if (allocation.kind == quota::Kind::kPool) {  // the pool still has the memory
-    pools_.Free(allocation.place, allocation.account, allocation.device, allocation.bytes);
+    pools_.Free(allocation.place, allocation.account, allocation.device, allocation.bytes, awaited);
     return;
   }
   allocation.account->Release(allocation.bytes);

@@ -247,14 +247,17 @@ class Books {
   template <typename Call>
   CUresult GiveArray(uint64_t key, const Call& call);
   uint8_t TagOf(const Payer& payer);
-  // Tells waiting requests that memory was freed: at once (a null `stream`), or in the order of a stream.
-  void TellWaiters(quota::Account& account, const CUstream* stream);
+  // Tells waiting requests that memory of an account, which may be gone, was freed in the order of a stream.
+  void TellWaiters(const quota::Account* account, quota::Waiters waiters, CUstream stream);
   // Tells them from a host function, which `put` puts into `stream`.
   using Put = absl::FunctionRef<CUresult(CUstream, CUhostFn, void*)>;
-  static bool TellIn(CUstream stream, const quota::Account& account, Put put);
+  static bool TellIn(CUstream stream, quota::Waiters waiters, Put put);
   bool TellBehind(CUcontext context, CUevent event, const quota::Account& account);
-  // Credits an allocation that the driver has given up.
-  void Ended(const quota::Allocation& allocation);
+  // MakeRoom() for an account that may be gone: only its address is compared.
+  void GiveUpIdle(const quota::Account* account);
+  // Credits an allocation that the driver has given up. Its account may be gone then. `awaited` receives those who wait for
+  // what a pool has idle now; to others memory is given as it is credited.
+  void Ended(const quota::Allocation& allocation, Awaited* awaited = nullptr);
   // Credits an allocation that the program never got, without calling OnCredit.
   void NeverGiven(const quota::Allocation& allocation);
   template <typename Call>

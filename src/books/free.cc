@@ -3,6 +3,7 @@
 // the driver, credit.
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "books/books.h"
 #include "books/relaxed.h"
@@ -32,10 +33,10 @@ CUresult Books::FreeBy(CUdeviceptr pointer, const quota::Allocation& allocation,
     throw;
   }
   if (result == CUDA_SUCCESS) [[likely]] {
-    Ended(allocation);
-    if (allocation.kind == quota::Kind::kPool && allocation.account->is_awaited()) [[unlikely]] {
-      TellWaiters(*allocation.account, nullptr);
-    }
+    Awaited awaited;
+    Ended(allocation, &awaited);
+    if (awaited.has_value()) [[unlikely]]
+      GiveUpIdle(allocation.account);
   } else {
     NotFreed(pointer, allocation);
   }
@@ -47,6 +48,7 @@ CUresult Books::MemFreeAsync(CUdeviceptr pointer, CUstream stream) {
   const bool ours = pointers_.Take(pointer, &allocation);
   const CUresult result = driver_.MemFreeAsync(pointer, stream);
   if (!ours) return result;
+  Awaited awaited;
   if (result != CUDA_SUCCESS) {
     NotFreed(pointer, allocation);
   } else if (allocation.kind == quota::Kind::kPool) {
@@ -54,33 +56,32 @@ CUresult Books::MemFreeAsync(CUdeviceptr pointer, CUstream stream) {
     if (MayRunShort(allocation) && !IsCapturing(stream)) [[unlikely]] {
       pool_frees_.Add(allocation.place, allocation.account, allocation.bytes, stream);
     }
-    Ended(allocation);
-  } else if (!late_.Add({.allocation = allocation, .memory = {}}, stream)) {
+    Ended(allocation, &awaited);
+  } else if (!late_.Add({.allocation = allocation, .memory = {}}, stream, &awaited)) {
     Ended(allocation);
   }
-  if (result == CUDA_SUCCESS && allocation.account->is_awaited()) [[unlikely]] {
-    TellWaiters(*allocation.account, &stream);
-  }
+  if (awaited.has_value()) [[unlikely]]
+    TellWaiters(allocation.account, *std::move(awaited), stream);
   return result;
 }
 
 // If the memory is free at once, the freeing thread makes room itself. If the stream still has to reach the free, a host
 // function after it tells the waiting requests. Without host memory, or while the stream captures, the waiting requests find
 // out at their next look.
-void Books::TellWaiters(quota::Account& account, const CUstream* stream) {
+void Books::TellWaiters(const quota::Account* account, quota::Waiters waiters, CUstream stream) {
   const Relaxed relaxed(driver_);
-  if (stream != nullptr && IsCapturing(*stream)) return;
-  if (stream == nullptr || driver_.StreamQuery(*stream) == CUDA_SUCCESS) return MakeRoom(account);
+  if (IsCapturing(stream)) return;
+  if (driver_.StreamQuery(stream) == CUDA_SUCCESS) return GiveUpIdle(account);
   const auto put = [this](CUstream into, CUhostFn call, void* argument) {
     return tell_ != nullptr ? tell_(into, call, argument)
                             : driver_.LaunchHostFunc(into, call, argument);
   };
-  static_cast<void>(TellIn(*stream, account, put));
+  static_cast<void>(TellIn(stream, std::move(waiters), put));
 }
 
-bool Books::TellIn(CUstream stream, const quota::Account& account, Put put) {
+bool Books::TellIn(CUstream stream, quota::Waiters to_tell, Put put) {
   try {
-    auto waiters = std::make_unique<quota::Waiters>(account.AwaitedBy());
+    auto waiters = std::make_unique<quota::Waiters>(std::move(to_tell));
     const CUhostFn call = [](void* argument) {
       const std::unique_ptr<quota::Waiters> told(static_cast<quota::Waiters*>(argument));
       told->LookAgain();
@@ -96,15 +97,19 @@ bool Books::TellIn(CUstream stream, const quota::Account& account, Put put) {
 // Uses a new stream with no other work: the program's stream may be gone, or may have got much more work since. The driver keeps
 // the destroyed stream until its work is done.
 bool Books::TellBehind(CUcontext context, CUevent event, const quota::Account& account) {
-  if (context == nullptr || driver_.CtxPushCurrent(context) != CUDA_SUCCESS) return false;
+  Awaited waiters = AwaitedBy(account);
+  if (!waiters.has_value() || context == nullptr ||
+      driver_.CtxPushCurrent(context) != CUDA_SUCCESS) {
+    return false;
+  }
   CUstream stream = nullptr;
   bool told = false;
   if (driver_.StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS) {
     const auto put = [this](CUstream into, CUhostFn call, void* argument) {
       return driver_.LaunchHostFunc(into, call, argument);
     };
-    told =
-        driver_.StreamWaitEvent(stream, event, 0) == CUDA_SUCCESS && TellIn(stream, account, put);
+    told = driver_.StreamWaitEvent(stream, event, 0) == CUDA_SUCCESS &&
+           TellIn(stream, *std::move(waiters), put);
     driver_.StreamDestroy(stream);
   }
   CUcontext popped = nullptr;

@@ -10,7 +10,7 @@
 #include "books/relaxed.h"
 
 namespace gpushare::books {
-bool LateFrees::Add(const Free& free, CUstream stream) {
+bool LateFrees::Add(const Free& free, CUstream stream, Awaited* awaited) {
   const Relaxed relaxed(driver_);
   const ContextOf context(driver_, stream);
   try {
@@ -20,7 +20,9 @@ bool LateFrees::Add(const Free& free, CUstream stream) {
     late.place = tags_.Of(context.get());
     if (driver_.EventCreate(&late.event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
       if (driver_.EventRecord(late.event, stream) == CUDA_SUCCESS) {
-        PutBack(std::move(one));
+        const base::MutexLock lock(&mutex_);
+        Splice(std::move(one));
+        if (awaited != nullptr) *awaited = AwaitedBy(*late.allocation.account);
         return true;
       }
       driver_.EventDestroy(late.event);
@@ -39,10 +41,14 @@ LateFrees::List LateFrees::TakeAll() {
   return all;
 }
 
-void LateFrees::PutBack(List frees) {
-  const base::MutexLock lock(&mutex_);
+void LateFrees::Splice(List frees) {
   frees_.splice(frees_.end(), frees);
   count_.store(frees_.size());
+}
+
+void LateFrees::PutBack(List frees) {
+  const base::MutexLock lock(&mutex_);
+  Splice(std::move(frees));
 }
 
 LateFrees::List LateFrees::TakeFinished() {

@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "base/clock.h"
 #include "base/sync.h"
+#include "books/awaited.h"
 #include "books/context_tags.h"
 #include "books/shared_memory.h"
 #include "driver/table.h"
@@ -36,7 +37,8 @@ class LateFrees {
   // A list, because moving frees between lists needs no host memory.
   using List = std::list<Free>;
   // Adds a free that the driver has accepted into `stream`. False if it is done already and the caller has to credit it.
-  bool Add(const Free& free, CUstream stream);
+  // Otherwise `awaited` receives those who wait for the memory, since another thread may credit it from then on.
+  bool Add(const Free& free, CUstream stream, Awaited* awaited = nullptr);
   // Takes the frees that are done.
   List TakeFinished();
 
@@ -56,6 +58,7 @@ class LateFrees {
 
  private:
   List TakeAll();
+  void Splice(List frees) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const driver::Table& driver_;
   ContextTags& tags_;

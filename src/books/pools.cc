@@ -152,13 +152,15 @@ void Pools::End(uint8_t number) {
   --pools_[number].finding;
 }
 
-void Pools::Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes) {
+void Pools::Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
+                 Awaited* awaited) {
   const Guard guard(pools_[number].lock);
   for (Share& share : pools_[number].shares) {
     if (share.account != account || share.owner != owner) continue;
     const uint64_t part = std::min(bytes, share.live);  // less if the pool was dropped meanwhile
     share.live -= part;
     share.idle += part;
+    if (awaited != nullptr && part > 0) *awaited = AwaitedBy(*account);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "books/awaited.h"
 #include "quota/ledger.h"
 #include "quota/spin_lock.h"
 
@@ -72,8 +73,9 @@ class Pools {
   };
   Solitude BeginAlone(uint8_t number, bool whole, uint64_t expects);
   bool IsAlone(uint8_t number, const Solitude& since);
-  // Turns live bytes into idle ones.
-  void Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes);
+  // Turns live bytes into idle ones. `awaited` receives those who wait for them, since another thread may credit idle bytes.
+  void Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
+            Awaited* awaited = nullptr);
 
   // Adds bytes that an account has reserved for a call in flight.
   void Expect(uint8_t number, uint64_t bytes);

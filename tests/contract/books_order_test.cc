@@ -242,6 +242,43 @@ TEST_F(BooksOrder, AFreeInAStreamOfAnotherContextIsFollowedThere) {
   EXPECT_EQ(charged(), 0u);
 }
 
+// The last credit of an account may end it: that of a virtual device which is closed.
+class BooksEndOfAccount : public BooksOrder {
+ protected:
+  Books ending_{
+      driver_.table, [this](uint32_t, uint64_t) { account_.reset(); }, {.clock = &clock_}};
+
+  void TearDown() override {
+    EXPECT_EQ(account_, nullptr);
+    account_ = *quota::Account::Create(kMiB);
+    BooksOrder::TearDown();
+  }
+};
+
+TEST_F(BooksEndOfAccount, AFreeInAStreamMayBeTheLastOfItsAccount) {
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(ending_.MemAlloc(payer(), &pointer, kMiB).ok());
+  // Without an event the free waits for the stream, and credits.
+  driver_.table.EventCreate = [](CUevent*, unsigned) { return CUDA_ERROR_OUT_OF_MEMORY; };
+  EXPECT_EQ(CUDA_SUCCESS, ending_.MemFreeAsync(pointer, stream()));
+}
+
+TEST_F(BooksEndOfAccount, AFreeInAStreamMayBeCreditedByAnotherThreadAtOnce) {
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(ending_.MemAlloc(payer(), &pointer, kMiB).ok());
+  // The free is listed between these two calls: it sets the mode, and sets it back.
+  static Books* settles = nullptr;
+  settles = &ending_;
+  driver_.table.ThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* mode) {
+    const bool back =
+        std::exchange(*mode, CU_STREAM_CAPTURE_MODE_GLOBAL) != CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (back && settles != nullptr) std::exchange(settles, nullptr)->Settle();
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(CUDA_SUCCESS, ending_.MemFreeAsync(pointer, stream()));
+  EXPECT_EQ(settles, nullptr);
+}
+
 TEST_F(BooksOrder, AContextDoesNotEndWhileItsEventsAreLookedAt) {
   CUcontext const gone = StubDriver::Context(0x10);
   driver_.context = gone;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 namespace {
@@ -48,7 +49,32 @@ void* operator new(size_t size, const std::nothrow_t&) noexcept {
 }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept;  // clang does not declare it
+#if defined(__SANITIZE_ADDRESS__)                // which finds uses of freed memory itself
 void operator delete(void* p, size_t) noexcept { std::free(p); }
+#else
+namespace {
+// Pointers and counts that are read from freed memory are then ones that nobody can take for right.
+void Spoil(void* p, size_t size) {
+  if (p != nullptr) std::memset(p, 0xdd, size);
+  asm volatile("" : : "r"(p) : "memory");  // or the compiler leaves the store out
+}
+}  // namespace
+void operator delete(void* p, size_t size) noexcept {
+  Spoil(p, size);
+  std::free(p);
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+  const auto unit = static_cast<size_t>(alignment);
+  if (void* p = std::aligned_alloc(unit, (size + unit - 1) / unit * unit)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t size, std::align_val_t) noexcept;
+void operator delete(void* p, size_t size, std::align_val_t) noexcept {
+  Spoil(p, size);
+  std::free(p);
+}
+#endif
 
 namespace gpushare::work {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // While a FailingMemory exists, allocations of the calling thread fail: all of them, or only the n-th. The test program's operator new
-// does this (failing_memory.cc), so the simulated driver's allocations succeed as usual.
+// does this (failing_memory.cc), so the simulated driver's allocations succeed as usual. It also overwrites freed objects, so that a
+// use of one after its end is noticed.
 #ifndef GPUSHARE_TESTS_CONTRACT_FAILING_MEMORY_H_
 #define GPUSHARE_TESTS_CONTRACT_FAILING_MEMORY_H_
 
