@@ -126,6 +126,12 @@ void Books::TellOfEarlierFrees(const quota::Account& account) {
   pool_frees_.TellAwaited(account, tell);
 }
 
+std::vector<quota::Allocation> Books::TakeLateOf(const quota::Account* account) {
+  std::vector<quota::Allocation> taken;
+  for (const LateFrees::Free& free : late_.TakeOf(account)) taken.push_back(free.allocation);
+  return taken;
+}
+
 bool Books::IsAllocated(CUdeviceptr pointer) {
   CUdeviceptr base = 0;
   size_t bytes = 0;

@@ -100,6 +100,24 @@ LateFrees::List LateFrees::Withdraw(const ContextTags::Set& ending) {
   return withdrawn;
 }
 
+LateFrees::List LateFrees::TakeOf(const quota::Account* account) {
+  List taken;
+  if (empty()) return taken;
+  const base::ClockLock looking(clock_, looking_);
+  const Relaxed relaxed(driver_);
+  List frees = TakeAll();
+  for (auto free = frees.begin(); free != frees.end();) {
+    const auto next = std::next(free);
+    if (free->allocation.account == account) {
+      driver_.EventDestroy(free->event);
+      taken.splice(taken.end(), frees, free);
+    }
+    free = next;
+  }
+  PutBack(std::move(frees));
+  return taken;
+}
+
 uint64_t LateFrees::BytesOf(const quota::Account* account) {
   const base::MutexLock lock(&mutex_);
   uint64_t bytes = 0;

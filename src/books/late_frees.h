@@ -47,6 +47,8 @@ class LateFrees {
   using Tell = absl::FunctionRef<bool(CUcontext, CUevent, const quota::Account&)>;
   void TellAwaited(Tell tell);
 
+  // Takes the frees of an account that is about to end. Their events are gone.
+  List TakeOf(const quota::Account* account);
   // Takes the frees of a context that is about to end, since their events end with it. Waits for a thread that is checking
   // frees.
   List Withdraw(const ContextTags::Set& ending);

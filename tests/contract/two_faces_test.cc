@@ -47,7 +47,7 @@ class TwoFaces : public ::testing::Test {
     static driver::Driver* const opened = [] {
       setenv("GPUSHARE_SPEC", "memory=64MiB", 1);
       setenv("GPUSHARE_OVER_QUOTA", "wait=100ms", 1);
-      setenv("GPUSHARE_SIM", "memory=4GiB,sms=100,clock=virtual,pool_granule=2MiB", 1);
+      setenv("GPUSHARE_SIM", "memory=4GiB,devices=2,sms=100,clock=virtual,pool_granule=2MiB", 1);
       auto made = driver::Driver::Open({.path = "sim"});
       return made.ok() ? made->release() : nullptr;
     }();
@@ -172,6 +172,75 @@ TEST_F(TwoFaces, ASuspensionWaitsForWhatTheProgramRuns) {
   EXPECT_GT(sim_->calls("cuCtxSynchronize"), waits);
   EXPECT_EQ(Used(), 0u);
   ASSERT_TRUE(share_->Resume().ok());
+}
+
+// A virtual device of the SDK's on a GPU that the program does not use itself: nothing keeps that open.
+class TwoFacesOnAnotherGpu : public TwoFaces {
+ protected:
+  void SetUp() override {
+    TwoFaces::SetUp();
+    const driver::Table& driver = Process::Get().driver();
+    ASSERT_CU(driver.DevicePrimaryCtxRetain(&another_, 1));
+    ASSERT_CU(driver.CtxPushCurrent(another_));
+    ASSERT_CU(driver.StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0));
+    second_.emplace(Must(Gpu::Open(*runtime_, "1")));
+    const Tenant tenant = Must(Tenant::Create(*runtime_, {.name = "a"}));
+    device_.emplace(Must(VirtualDevice::Create(*second_, tenant, "memory=1GiB")));
+    pointer_ = Must(Must(Allocator::Create(*device_)).AllocateRaw(MiB(512))).value();
+  }
+  void TearDown() override {
+    const driver::Table& driver = Process::Get().driver();
+    CUcontext popped = nullptr;
+    EXPECT_CU(driver.StreamDestroy(stream_));
+    EXPECT_CU(driver.CtxPopCurrent(&popped));
+    EXPECT_CU(driver.DevicePrimaryCtxRelease(1));
+    TwoFaces::TearDown();
+  }
+  void FreeInStream() {
+    EXPECT_CU((Hook<CUresult(CUdeviceptr, CUstream)>("cuMemFreeAsync")(pointer_, stream_)));
+    EXPECT_EQ(Must(device_->stats()).memory.used, MiB(512));
+    device_.reset();
+  }
+
+  CUcontext another_ = nullptr;
+  CUstream stream_ = nullptr;
+  std::optional<Gpu> second_;
+  std::optional<VirtualDevice> device_;
+  CUdeviceptr pointer_ = 0;
+};
+
+TEST_F(TwoFacesOnAnotherGpu, AGpuClosesWhenStreamsHaveReachedTheProgramsFrees) {
+  ASSERT_CU(Process::Get().driver().MemsetD8Async(pointer_, 1, MiB(512).count(), stream_));
+  FreeInStream();
+  EXPECT_EQ(CUDA_ERROR_NOT_READY, Process::Get().driver().StreamQuery(stream_));
+  EXPECT_TRUE(second_->Close().ok());
+  EXPECT_CU(Process::Get().driver().StreamQuery(stream_));
+  Process::Get().books().Settle();
+}
+
+TEST_F(TwoFacesOnAnotherGpu, AGpuGivesUpOnFreesThatAreNeverReachedAndNamesThem) {
+  const auto wait = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>(
+      Process::Get().Real("cuStreamWaitValue32_v2"));
+  const auto write = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>(
+      Process::Get().Real("cuStreamWriteValue32_v2"));
+  const driver::Table& driver = Process::Get().driver();
+  CUdeviceptr flag = 0;
+  ASSERT_CU(driver.MemAlloc(&flag, 4));
+  ASSERT_CU(driver.MemsetD8Async(flag, 0, 4, stream_));
+  ASSERT_CU(wait(stream_, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  FreeInStream();
+  const absl::Status closed = second_->Close();
+  EXPECT_EQ(closed.code(), absl::StatusCode::kDeadlineExceeded) << closed;
+  EXPECT_THAT(std::string(closed.message()),
+              ::testing::HasSubstr("work of tenant 'a' (512 MiB freed in a stream) still runs"));
+  // When the stream comes to it, nobody is credited any more.
+  CUstream other = nullptr;
+  ASSERT_CU(driver.StreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0));
+  EXPECT_CU(write(other, flag, 1, 0));
+  EXPECT_CU(driver.StreamSynchronize(stream_));
+  Process::Get().books().Settle();
+  EXPECT_CU(driver.StreamDestroy(other));
+  EXPECT_CU(driver.MemFree(flag));
 }
 
 // A graph of the SDK's copies is known to the books when the program launches it.

@@ -14,6 +14,7 @@
 #include "device/process/scheduler.h"
 #include "device/process/tenant.h"
 #include "device/share/virtual_device.h"
+#include "device/stream/poll.h"
 #include "spec/text.h"
 
 namespace gpushare::device {
@@ -154,51 +155,27 @@ Gpu::~Gpu() {
   uint64_t bytes_left = 0;
   if (context() != nullptr) {
     const ContextScope current(*this);
-    // Freeing memory and releasing the context may wait in the driver for work that never ends, so wait for the work first, with
-    // a bound.
-    const std::string running = unfinished_.Await(
-        clock(), clock().Now() + Nanos(static_cast<int64_t>(GPUSHARE_CLOSE_GRACE_NS)));
-    abandoned = !running.empty();
-    std::set<std::shared_ptr<MemoryPool>> pools;
-    {
-      base::MutexLock lock(&mutex_);
-      for (const auto& [base, segment] : segments_) pools.insert(segment.pool);
-    }
-    for (const std::shared_ptr<MemoryPool>& pool : pools) {
-      bytes_left += pool->Abandon(/*give=*/!abandoned);
-    }
     std::vector<VirtualDevice*> left;
     {
       base::MutexLock lock(&mutex_);
-      left.assign(retired_.begin(), retired_.end());
-    }
-    // Releasing a child's last memory may end its parent, so all are held meanwhile.
-    for (VirtualDevice* device : left) device->Hold();
-    for (VirtualDevice* device : left) {
-      // Releasing the last allocation may end the device.
-      auto taken = runtime_->books().TakeAllOf(&device->account());
-      auto unbooked = unbooked_.TakeAllOf(&device->account());
-      for (const auto& [pointer, allocation] : taken) {
-        if (abandoned) {
-          bytes_left += allocation.bytes;
-        } else {
-          static_cast<void>(driver_.MemFree(pointer));
-        }
-        device->Abandon(allocation.bytes);
-      }
-      for (const auto& [pointer, allocation] : unbooked) {
-        if (allocation.kind == quota::Kind::kMapping) {
-          bytes_left += device->swappable()->Abandon(pointer, /*give=*/!abandoned);
-          continue;
-        }
-        if (!abandoned) static_cast<void>(driver_.MemFree(pointer));
-        device->Unhold();  // the pool's memory is credited below
+      // Releasing a child's last memory may end its parent, so all are held meanwhile.
+      for (VirtualDevice* device : retired_) {
+        if (device->TryHold()) left.push_back(device);
       }
     }
+    // Freeing memory and releasing the context may wait in the driver for work that never ends, so wait for the work first, with
+    // a bound.
+    const Time deadline = clock().Now() + Nanos(static_cast<int64_t>(GPUSHARE_CLOSE_GRACE_NS));
+    std::string running = unfinished_.Await(clock(), deadline);
+    if (running.empty()) running = AwaitLateFrees(left, deadline);
+    abandoned = !running.empty();
+    bytes_left = GiveBackPools(/*give=*/!abandoned);
+    for (VirtualDevice* device : left) bytes_left += GiveBack(*device, /*give=*/!abandoned);
     for (const std::shared_ptr<DriverPool>& pool : DriverPools()) {
       bytes_left += pool->Abandon(/*give=*/!abandoned);
     }
     for (VirtualDevice* device : left) device->Unhold();
+    AwaitOthersFrees(deadline);
     if (abandoned) {
       close_report = absl::DeadlineExceededError(
           absl::StrCat("GPU ", ordinal_, " is closed, and work of ", running, " still runs after ",
@@ -217,6 +194,68 @@ Gpu::~Gpu() {
   if (context() != nullptr && !abandoned) {
     static_cast<void>(driver_.ReleasePrimaryContext(ordinal_));
   }
+}
+
+std::string Gpu::AwaitLateFrees(const std::vector<VirtualDevice*>& devices, Time deadline) {
+  books::Books& books = runtime_->books();
+  for (;;) {
+    books.Settle();
+    std::string who;
+    for (const VirtualDevice* device : devices) {
+      const uint64_t bytes = books.LateBytesOf(&device->account());
+      if (bytes == 0) continue;
+      absl::StrAppend(&who, who.empty() ? "" : ", ", "tenant ", Quoted(device->tenant().name()),
+                      " (", spec::ReadableBytes(bytes), " freed in a stream)");
+    }
+    const Time now = clock().Now();
+    if (who.empty() || now >= deadline) return who;
+    clock().SleepUntil(std::min(deadline, now + kPoll));
+  }
+}
+
+void Gpu::AwaitOthersFrees(Time deadline) {
+  const auto others = [&] {
+    base::MutexLock lock(&mutex_);
+    return !retired_.empty();
+  };
+  for (; others() && clock().Now() < deadline;) clock().SleepUntil(clock().Now() + kPoll);
+}
+
+uint64_t Gpu::GiveBackPools(bool give) {
+  std::set<std::shared_ptr<MemoryPool>> pools;
+  {
+    base::MutexLock lock(&mutex_);
+    for (const auto& [base, segment] : segments_) pools.insert(segment.pool);
+  }
+  uint64_t bytes_left = 0;
+  for (const std::shared_ptr<MemoryPool>& pool : pools) bytes_left += pool->Abandon(give);
+  return bytes_left;
+}
+
+uint64_t Gpu::GiveBack(VirtualDevice& device, bool give) {
+  books::Books& books = runtime_->books();
+  uint64_t bytes_left = 0;
+  for (const auto& [pointer, allocation] : books.TakeAllOf(&device.account())) {
+    if (give) {
+      static_cast<void>(driver_.MemFree(pointer));
+    } else {
+      bytes_left += allocation.bytes;
+    }
+    device.Abandon(allocation.bytes);
+  }
+  for (const quota::Allocation& late : books.TakeLateOf(&device.account())) {
+    bytes_left += late.bytes;
+    device.Abandon(late.bytes);
+  }
+  for (const auto& [pointer, allocation] : unbooked_.TakeAllOf(&device.account())) {
+    if (allocation.kind == quota::Kind::kMapping) {
+      bytes_left += device.swappable()->Abandon(pointer, give);
+      continue;
+    }
+    if (give) static_cast<void>(driver_.MemFree(pointer));
+    device.Unhold();  // the pool's memory is credited with the pool
+  }
+  return bytes_left;
 }
 
 absl::Status Gpu::CheckSame(const gpushare_scheduler_options& options) const {

@@ -221,6 +221,15 @@ class Gpu final : private quota::Source, private quota::Holder {
   std::vector<std::shared_ptr<gate::Engine>> Engines() const;
   void UpdateUnpromised() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<std::shared_ptr<DriverPool>> DriverPools() const;
+  // What ~Gpu() does with memory of virtual devices that are gone. `devices` are held. AwaitLateFrees() waits for the streams
+  // of a program in which it has freed some of it, and returns whose have not come so far, as Unfinished::Await() does.
+  // GiveBack() returns the bytes that are left to the driver.
+  std::string AwaitLateFrees(const std::vector<VirtualDevice*>& devices, Time deadline);
+  void AwaitOthersFrees(
+      Time
+          deadline);  // those that other threads are about to credit, on the way through the GPU's books
+  uint64_t GiveBackPools(bool give);
+  uint64_t GiveBack(VirtualDevice& device, bool give);
   void TrimUnusedPools();
   const Segment* SegmentAt(driver::DevicePtr pointer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -103,6 +103,13 @@ void VirtualDevice::Retire() {
   Unhold();
 }
 
+bool VirtualDevice::TryHold() {
+  uint64_t holds = holds_.load(std::memory_order_relaxed);
+  while (holds != 0 && !holds_.compare_exchange_weak(holds, holds + 1)) {
+  }
+  return holds != 0;
+}
+
 void VirtualDevice::Unhold() {
   if (holds_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->End();

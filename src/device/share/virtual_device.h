@@ -193,6 +193,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   void Credited();
   // One reason more, and one less, to exist; the last may end this object.
   void Hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
+  bool TryHold();  // false: the last reason is gone, and it is about to end
   void Unhold();
   // As Credited(), of what is charged still: for a context that ended, or a GPU that closes.
   void Abandon(uint64_t bytes);
