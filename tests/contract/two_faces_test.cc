@@ -174,6 +174,23 @@ TEST_F(TwoFaces, ASuspensionWaitsForWhatTheProgramRuns) {
   ASSERT_TRUE(share_->Resume().ok());
 }
 
+// What the program allocated in a virtual device's own context ends with it, and is charged to the program.
+TEST_F(TwoFaces, AnOwnContextEndsWithWhatTheProgramHasInIt) {
+  const Tenant tenant = Must(Tenant::Create(*runtime_, {.name = "a"}));
+  std::optional<VirtualDevice> own =
+      Must(VirtualDevice::Create(*gpu_, tenant, "memory=1GiB,isolation=context"));
+  const auto push = Hook<CUresult(CUcontext)>("cuCtxPushCurrent_v2");
+  const auto pop = Hook<CUresult(CUcontext*)>("cuCtxPopCurrent_v2");
+  ASSERT_CU(push(own->native_context()));
+  CUdeviceptr pointer = 0;
+  EXPECT_CU(alloc_(&pointer, MiB(8).count()));
+  CUcontext popped = nullptr;
+  EXPECT_CU(pop(&popped));
+  EXPECT_EQ(Used(), MiB(8).count());
+  own.reset();
+  EXPECT_EQ(Used(), 0u);
+}
+
 // A virtual device of the SDK's on a GPU that the program does not use itself: nothing keeps that open.
 class TwoFacesOnAnotherGpu : public TwoFaces {
  protected:

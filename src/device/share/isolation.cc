@@ -11,6 +11,7 @@
 #include "device/memory/memory_pool.h"
 #include "device/memory/swappable_memory.h"
 #include "device/share/virtual_device.h"
+#include "driver/current_context.h"
 #include "spec/text.h"
 
 namespace gpushare::device {
@@ -159,7 +160,11 @@ void VirtualDevice::EndContext() {
     swappable.push_back(pointer);  // there is no driver's pool here
   }
   ContextScope::Forget(own_site_);
-  static_cast<void>(raw_gpu_->driver().DestroyContext(own_site_.context));
+  {
+    // By the books: what a program allocated or freed in this context ends with it, whoever paid.
+    const driver::CurrentContext::Change change(driver::CurrentContext::kOfAll);
+    static_cast<void>(raw_gpu_->runtime()->books().CtxDestroy(own_site_.context));
+  }
   door_.Ended();
   for (const uint64_t bytes : gone) Abandon(bytes);
   const std::shared_ptr<SwappableMemory> memory = this->swappable();
