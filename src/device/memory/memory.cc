@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock_lock.h"
 #include "base/status_macros.h"
 #include "base/status_payloads.h"
 #include "books/books.h"
@@ -222,15 +223,15 @@ std::shared_ptr<SwappableMemory> VirtualDevice::swappable() const {
 absl::StatusOr<std::shared_ptr<SwappableMemory>> VirtualDevice::Swappable() {
   if (std::shared_ptr<SwappableMemory> memory = swappable()) return memory;
   GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<SwappableMemory> made, SwappableMemory::Create(*this));
-  {
-    const base::MutexLock lock(&mutex_);
-    if (swappable_ == nullptr) swappable_ = std::move(made);
-  }
-  // Before there is any: a stream that is made meanwhile looks once others can find it.
+  // Before anybody can have any: a stream that is made meanwhile looks once others can find it.
   raw_gpu_->HasUnbooked();
   swaps_.store(true);
   for (const std::shared_ptr<Stream>& stream : raw_gpu_->StreamsOf(this)) stream->UseDoor();
-  return swappable();
+  // Who suspends or resumes without it is done with that.
+  const base::ClockLock turn(raw_gpu_->clock(), swap_turn_);
+  const base::MutexLock lock(&mutex_);
+  if (swappable_ == nullptr) swappable_ = std::move(made);
+  return swappable_;
 }
 
 quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked, std::optional<Time> began) {

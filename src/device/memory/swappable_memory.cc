@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock_lock.h"
 #include "base/status_macros.h"
 #include "books/books.h"
 #include "device/process/runtime.h"
@@ -123,7 +124,7 @@ absl::StatusOr<driver::DevicePtr> SwappableMemory::Allocate(const VirtualDevice:
     return current.status();
   }
   const driver::RelaxedCapture relaxed(gpu_.driver());
-  const base::ClockLock turn(gpu_.clock(), turn_);
+  const base::ClockLock turn(gpu_.clock(), device_.swap_turn());
   std::map<driver::DevicePtr, SwappablePiece> made;
   try {
     made.emplace(0, SwappablePiece{.bytes = request.bytes, .patience = patience});
@@ -182,7 +183,7 @@ absl::Status SwappableMemory::FreeTaken(driver::DevicePtr pointer,
   absl::Status status = AwaitUse(caller);
   {
     const ContextScope current(gpu_);
-    const base::ClockLock turn(gpu_.clock(), turn_);
+    const base::ClockLock turn(gpu_.clock(), device_.swap_turn());
     TryAgain();
     const auto at = pieces_.find(pointer);
     if (at == pieces_.end()) return absl::OkStatus();
@@ -206,7 +207,7 @@ uint64_t SwappableMemory::Abandon(driver::DevicePtr pointer, bool give) {
   uint64_t left = 0;
   {
     const ContextScope current(gpu_);
-    const base::ClockLock turn(gpu_.clock(), turn_);
+    const base::ClockLock turn(gpu_.clock(), device_.swap_turn());
     const auto at = pieces_.find(pointer);
     if (at == pieces_.end()) return 0;
     if (give) static_cast<void>(Dissolve(at->second));
@@ -220,7 +221,7 @@ uint64_t SwappableMemory::Abandon(driver::DevicePtr pointer, bool give) {
 
 void SwappableMemory::End() {
   const ContextScope current(gpu_);
-  const base::ClockLock turn(gpu_.clock(), turn_);
+  const base::ClockLock turn(gpu_.clock(), device_.swap_turn());
   TryAgain();
   for (const SwappablePiece& piece : kept_) Forget(piece);
   kept_.clear();

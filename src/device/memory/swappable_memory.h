@@ -13,8 +13,8 @@
 //
 // swappable_memory.cc has allocations and frees, swappable_move.cc the moves.
 //
-// Life: each allocation is a reason for the virtual device to exist. Locks: one change at a time, by a lock that waits on
-// the clock, since it spans calls of the driver; nothing waits for room under it.
+// Life: each allocation is a reason for the virtual device to exist. Locks: one change at a time, by the virtual device's
+// swap_turn(), which waits on the clock, since it spans calls of the driver; nothing waits for room under it.
 #ifndef GPUSHARE_DEVICE_MEMORY_SWAPPABLE_MEMORY_H_
 #define GPUSHARE_DEVICE_MEMORY_SWAPPABLE_MEMORY_H_
 
@@ -27,7 +27,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/clock_lock.h"
 #include "device/memory/bulk_copy.h"
 #include "device/memory/swappable_piece.h"
 #include "device/share/virtual_device.h"
@@ -50,9 +49,6 @@ class SwappableMemory : public std::enable_shared_from_this<SwappableMemory> {
   absl::Status FreeTaken(driver::DevicePtr pointer, const quota::Allocation& allocation,
                          VirtualDevice* caller);
 
-  // Runs `change` while nothing moves.
-  template <typename Change>
-  auto WhileStill(const Change& change) -> decltype(change());
   // Everything leaves the device, if `wanted` says so still.
   absl::Status MoveOut(absl::FunctionRef<bool()> wanted);
   // Everything comes back; then `arrived` is called, before anything can move again. Over the quota it waits as the most
@@ -77,7 +73,7 @@ class SwappableMemory : public std::enable_shared_from_this<SwappableMemory> {
   SwappableMemory(VirtualDevice& device, uint64_t granule);
 
   uint64_t Rounded(uint64_t bytes) const;
-  // With turn_. As the piece's own, and the account is told.
+  // With the turn. As the piece's own, and the account is told.
   SwappablePiece::Outcome Attach(SwappablePiece& piece);
   SwappablePiece::Outcome Detach(SwappablePiece& piece);
   // Where a free finds it.
@@ -102,7 +98,7 @@ class SwappableMemory : public std::enable_shared_from_this<SwappableMemory> {
   Gpu& gpu_;
   const uint64_t granule_;
 
-  std::atomic<uint32_t> turn_{0};  // a ClockLock, of what follows
+  // With the turn.
   std::map<driver::DevicePtr, SwappablePiece> pieces_;
   // What nobody knows any more and the driver would not take back. There is always room for one of each piece and one more.
   std::vector<SwappablePiece> kept_;
@@ -110,12 +106,6 @@ class SwappableMemory : public std::enable_shared_from_this<SwappableMemory> {
   std::atomic<uint64_t> host_bytes_{0}, moved_out_{0}, moved_in_{0}, times_out_{0}, times_in_{0};
   std::atomic<int64_t> took_ns_{0};
 };
-
-template <typename Change>
-auto SwappableMemory::WhileStill(const Change& change) -> decltype(change()) {
-  const base::ClockLock turn(gpu_.clock(), turn_);
-  return change();
-}
 
 }  // namespace gpushare::device
 

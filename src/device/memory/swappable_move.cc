@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock_lock.h"
 #include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "base/status_payloads.h"
@@ -110,7 +111,7 @@ absl::Status SwappableMemory::MoveOut(absl::FunctionRef<bool()> wanted) {
   absl::Status status;
   {
     const NotAsked not_asked;
-    const base::ClockLock turn(gpu_.clock(), turn_);
+    const base::ClockLock turn(gpu_.clock(), device_.swap_turn());
     if (!wanted()) return absl::OkStatus();
     TryAgain();
     const Time began = gpu_.clock().Now();
@@ -181,11 +182,12 @@ absl::Status SwappableMemory::MoveIn(absl::FunctionRef<void()> arrived) {
   for (;;) {
     VirtualDevice::Request request;
     Nanos patience(0);
-    WhileStill([&] {
+    {
+      const base::ClockLock turn(gpu_.clock(), device_.swap_turn());
       const std::vector<SwappablePiece*> outside = Outside();
       request.bytes = Missing(outside);
       for (const SwappablePiece* piece : outside) patience = std::max(patience, piece->patience);
-    });
+    }
     // Not with the turn: what makes room may be a free here.
     if (request.bytes > 0) {
       if (!deadline.has_value()) deadline = After(gpu_.clock().Now(), patience);
@@ -196,7 +198,7 @@ absl::Status SwappableMemory::MoveIn(absl::FunctionRef<void()> arrived) {
     }
     Room room(device_.account(), request.bytes);
     const NotAsked not_asked;
-    const base::ClockLock turn(gpu_.clock(), turn_);
+    const base::ClockLock turn(gpu_.clock(), device_.swap_turn());
     const std::vector<SwappablePiece*> outside = Outside();
     if (!room.Keep(Missing(outside))) continue;  // it was suspended again meanwhile
     const Time began = gpu_.clock().Now();

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock_lock.h"
 #include "base/status_macros.h"
 #include "device/memory/swappable_memory.h"
 #include "device/process/identity.h"
@@ -23,21 +24,20 @@ constexpr Nanos kFirstPoll = Micros(20);
 }  // namespace
 
 absl::Status VirtualDevice::Suspend() {
-  const std::shared_ptr<SwappableMemory> memory = swappable();
-  if (memory == nullptr) {
+  std::shared_ptr<SwappableMemory> memory;
+  uint64_t suspension = 0;
+  {
+    const base::ClockLock turn(raw_gpu_->clock(), swap_turn_);
+    memory = swappable();
     suspended_ = true;
     gate_->Suspend();
-    return absl::OkStatus();
-  }
-  const uint64_t suspension = memory->WhileStill([&] {
-    suspended_ = true;
-    gate_->Suspend();
+    if (memory == nullptr) return absl::OkStatus();
     if (!work_door_.closed()) {
       work_door_.Close();
       ++suspensions_;
     }
-    return suspensions_;
-  });
+    suspension = suspensions_;
+  }
   GPUSHARE_RETURN_IF_ERROR(AwaitIdle());
   // When it was resumed meanwhile it is in use again, also if another thread has suspended it since.
   return memory->MoveOut([&] { return suspended_ && suspensions_ == suspension; });
@@ -49,9 +49,16 @@ absl::Status VirtualDevice::Resume() {
     suspended_ = false;
     gate_->Resume();
   };
-  if (const std::shared_ptr<SwappableMemory> memory = swappable()) return memory->MoveIn(go_on);
-  go_on();
-  return absl::OkStatus();
+  std::shared_ptr<SwappableMemory> memory;
+  {
+    const base::ClockLock turn(raw_gpu_->clock(), swap_turn_);
+    memory = swappable();
+    if (memory == nullptr) {
+      go_on();
+      return absl::OkStatus();
+    }
+  }
+  return memory->MoveIn(go_on);
 }
 
 // Of what was let through until now. No more comes: work_door_ is closed.

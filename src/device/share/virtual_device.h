@@ -183,7 +183,9 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // Its swappable allocations, made when first asked for.
   absl::StatusOr<std::shared_ptr<SwappableMemory>> Swappable();
   std::shared_ptr<SwappableMemory> swappable() const;  // null: never asked for
-  bool swaps() const { return swaps_.load(); }         // whether it was
+  bool swaps() const { return swaps_.load(); }         // whether it was, or is being made
+  // A base::ClockLock: who suspends or resumes it, or changes what swappable memory there is, does so one at a time.
+  std::atomic<uint32_t>& swap_turn() { return swap_turn_; }
   uint32_t slot() const { return seat_.slot; }
   // What the books know this device by.
   uint32_t owner() const { return raw_gpu_->OwnerIn(seat_.slot); }
@@ -280,8 +282,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::atomic<bool> busy_{false};
   Door work_door_;
   std::atomic<bool> swaps_{false}, unseen_work_{false};
-  // How often work_door_ was closed; changes while swappable memory is still.
-  uint64_t suspensions_ = 0;
+  std::atomic<uint32_t> swap_turn_{0};
+  uint64_t suspensions_ = 0;  // how often work_door_ was closed; with swap_turn_
 
   mutable base::Mutex mutex_;
   gpushare_spec spec_ ABSL_GUARDED_BY(mutex_) = {};

@@ -259,10 +259,9 @@ absl::Status Stream::Submit(const gate::Work& work, int64_t timeout_ns, const ch
   }
   // What the gate does not see, and what becomes part of a graph, has the stream's own priority.
   const auto plain = [&] { return call(0); };
-  Door* const door = OwnDoor();
   if (leases_.load(std::memory_order_relaxed) > 0) {
     // The lease is inside, unless it was released right now.
-    const Inside within(door, Inside::As::kWithin);
+    const Inside within(OwnDoor(), Inside::As::kWithin);
     if (within.inside()) return driver::ToStatus(InContext(plain), name);
   }
   GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
@@ -278,8 +277,8 @@ absl::Status Stream::Submit(const gate::Work& work, int64_t timeout_ns, const ch
       admission = gate.Admit(*stream_gate_, work, *deadline);
     }
     if (admission.verdict != gate::Verdict::kAdmitted) return Refused(admission.verdict);
-    const Inside inside(door);
-    if (!inside.inside()) {  // it was suspended since: the gate holds it now
+    const Inside inside(OwnDoor());  // that has come into use since, perhaps
+    if (!inside.inside()) {          // it was suspended since: the gate holds it now
       gate.Complete(admission, /*submitted=*/false);
       continue;
     }
@@ -441,7 +440,6 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
   const ContextScope current(device_->site(),
                              ContextScope::Mode::kTrust);  // the gate records events
   if (!current.ok()) return current.status();
-  Door* const door = OwnDoor();
   for (uint64_t done = 0;;) {
     Door* const leased = DoorUnderLease();  // as in Crossing()
     const Inside within(leased, Inside::As::kWithin);
@@ -452,7 +450,7 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
     bool held = false;
     const gate::Copied copied =
         device_->gate().Copy(*stream_gate_, rest, [&](uint64_t at, uint64_t n) {
-          const Inside inside(rest.though_suspended ? nullptr : door);
+          const Inside inside(rest.though_suspended ? nullptr : OwnDoor());
           held = !inside.inside();
           if (held) return false;
           result = InContext([&] { return copy(done + at, n); });

@@ -967,5 +967,39 @@ TEST_F(SwappableThreadsTest, NobodyIsAtItWhileItIsGone) {
   EXPECT_EQ(wrong, 0);
 }
 
+// One of the two is the later one, and that alone says how it is. Here without swappable memory, in whose absence they took
+// no turns.
+TEST_F(SwappableThreadsTest, OfOneWhoSuspendsAndOneWhoResumesOneIsTheLater) {
+  const VirtualDevice device = MakeDevice("a", "memory=16MiB");
+  const Stream stream = Must(Stream::Create(device));
+  constexpr int kRounds = 20'000;
+  std::atomic<int> begun{0}, done{0};
+  std::thread suspends([&] {
+    for (int round = 1; round <= kRounds; ++round) {
+      for (int spins = 0; begun < round; ++spins) {
+        if (spins > 20'000) std::this_thread::yield();
+      }
+      EXPECT_OK(device.Suspend());
+      done = round;
+    }
+  });
+  int wrong = 0;
+  for (int round = 1; round <= kRounds; ++round) {
+    begun = round;
+    for (int i = 0; i < round % 200; ++i) static_cast<void>(done.load());  // not always as soon
+    EXPECT_OK(device.Resume());
+    while (done < round) std::this_thread::yield();
+    const bool suspended = Must(device.stats()).suspended;
+    LaunchShape shape = Whole();
+    shape.timeout = suspended ? absl::ZeroDuration() : absl::Seconds(1);
+    const absl::Status launched = stream.Launch(spin_, shape, uint64_t{100});
+    if (launched.ok() == suspended) ++wrong;
+    EXPECT_OK(device.Resume());
+    EXPECT_OK(stream.Synchronize());
+  }
+  suspends.join();
+  EXPECT_EQ(wrong, 0);
+}
+
 }  // namespace
 }  // namespace gpushare
