@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admits driver calls into a virtual device's own context until that context ends. For callers that do not keep the virtual
-// device alive, such as a free, which any thread may make while the last handle is being destroyed.
+// Admits driver calls into a virtual device's own context until that context ends. For callers without a handle of it, such
+// as a free, which any thread may make while the last handle is being destroyed. They hold it (HeldDevice) until they are done
+// with the door.
 //
 //   const ContextDoor::Visit visit(door);
 //   if (visit.inside()) { ...calls of the driver in the context... } else { door.AwaitEnd(); }   // the memory is gone

@@ -6,7 +6,8 @@
 //   door.Close();
 //   if (door.AwaitEmpty(deadline)) ...   // nobody is inside, nor comes in before Open()
 //
-// Threading: thread-safe; who enters never waits.
+// Threading: thread-safe; who enters never waits. Who is inside keeps what the door is a part of, until Leave() has returned:
+// AwaitEmpty() may return before that.
 #ifndef GPUSHARE_DEVICE_GPU_DOOR_H_
 #define GPUSHARE_DEVICE_GPU_DOOR_H_
 

@@ -17,18 +17,6 @@ namespace {
 using pool::kNobody;
 using pool::StreamId;
 
-// One Hold() of a virtual device; its end may be the device's.
-class HeldDevice {
- public:
-  explicit HeldDevice(VirtualDevice& device) : device_(device) {}
-  ~HeldDevice() { device_.Unhold(); }
-  HeldDevice(const HeldDevice&) = delete;
-  HeldDevice& operator=(const HeldDevice&) = delete;
-
- private:
-  VirtualDevice& device_;
-};
-
 }  // namespace
 
 // ---- Segments ----

@@ -299,6 +299,18 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::shared_ptr<LeaseLine> lease_line_ ABSL_GUARDED_BY(mutex_);
 };
 
+// One Hold() of a virtual device; its end may be the device's.
+class HeldDevice {
+ public:
+  explicit HeldDevice(VirtualDevice& device) : device_(device) {}
+  ~HeldDevice() { device_.Unhold(); }
+  HeldDevice(const HeldDevice&) = delete;
+  HeldDevice& operator=(const HeldDevice&) = delete;
+
+ private:
+  VirtualDevice& device_;
+};
+
 // A call of the driver that waits for the device: the unused time of `caller`, if any, is lent meanwhile.
 template <typename Call>
 driver::Result LentMeanwhile(VirtualDevice* caller, const Call& call) {

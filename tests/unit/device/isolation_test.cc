@@ -386,6 +386,28 @@ TEST_F(IsolationTest, AFreeWhileItsContextEndsIsCredited) {
   }
 }
 
+// One that the driver keeps for longer than the last handle waits. It leaves a virtual device that its own credit may end.
+TEST_F(IsolationTest, AFreeThatOutlastsTheEndOfItsContextIsCredited) {
+  for (const char* fault :
+       {"slow call=cuMemFree_v2 host=20s", "error call=cuMemFree_v2 code=1 host=20s"}) {
+    const uint64_t before = UsedOnDevice();
+    std::optional<VirtualDevice> own = MakeDevice("own", "memory=4GiB,isolation=context");
+    const DevicePtr memory = Must(Must(Allocator::Create(*own)).AllocateRaw(GiB(1)));
+    ASSERT_OK(Inject(fault));
+    const absl::Duration began = runtime_->Now();
+    Thread inside = Must(runtime_->StartThread(
+        "inside", [&] { static_cast<void>(gpushare_gpu_free(gpu_->handle(), memory.value())); }));
+    runtime_->SleepFor(absl::Milliseconds(1));
+    own.reset();
+    EXPECT_LT(runtime_->Now() - began, absl::Seconds(19));
+    inside.Join();
+    EXPECT_GE(runtime_->Now() - began, absl::Seconds(20));
+    ASSERT_OK(Inject("clear"));
+    EXPECT_EQ(UsedOnDevice(), before) << fault;
+    EXPECT_EQ(Must(RoomOf(*gpu_)).memory_left, GiB(7)) << fault;
+  }
+}
+
 TEST_F(IsolationTest, AThreadKeepsNoContextThatHasEnded) {
   const auto current = runtime_->Symbol<int(CUctx_st**)>("cuCtxGetCurrent");
   CUctx_st* ended = nullptr;
