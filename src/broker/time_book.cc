@@ -69,12 +69,13 @@ void TimeBook::Configure(const Settings& settings) {
 }
 
 TimeBook::Tenant* TimeBook::AddTenant(const sched::TenantLimits& limits, Time now,
-                                      Collective* collective) {
+                                      Collective* collective, Tenant* parent) {
   Tenant& tenant = tenants_.emplace_back();
   tenant.limits = limits;
+  tenant.parent = parent;
   tenant.collective = collective;
   if (collective != nullptr) tenant.side = collective->Enter();
-  tenant.id = arbiter_.Add(limits, now);
+  tenant.id = arbiter_.Add(limits, now, parent == nullptr ? sched::kNoTenant : parent->id);
   by_id_[tenant.id] = &tenant;
   return &tenant;
 }
@@ -84,7 +85,7 @@ void TimeBook::Update(Tenant* tenant, const sched::TenantLimits& limits, Time no
   tenant->limits = limits;
   arbiter_.Update(tenant->id, limits, now);
   for (Member& member : members_) {
-    if (member.tenant == tenant) SetLimits(member, changed);
+    if (member.tenant == tenant || member.tenant->parent == tenant) SetLimits(member, changed);
   }
 }
 
@@ -124,18 +125,55 @@ void TimeBook::SetLimits(Member& member, Changed& changed) {
            changed);
 }
 
+namespace {
+
+// Those that divide the device, or their parent's part of it.
+struct Dividing {
+  double guaranteed = 0, weights = 0;
+  void Add(double guarantee, double weight) {
+    guaranteed += guarantee;
+    weights += weight;
+  }
+  double PartOf(double guarantee, double weight, double cap, double whole) const {
+    const double rest = std::max(0.0, whole - guaranteed) * weight / weights;
+    return std::min({guarantee + rest, cap, whole});
+  }
+};
+
+}  // namespace
+
 // Wakes no process: these figures count only when the broker is gone.
 void TimeBook::PublishParts() {
-  double guaranteed = 0, weights = 0;
+  Dividing device;
+  std::map<const Tenant*, Dividing>
+      families;  // by parent, with the parent itself as a child of weight 1
   for (const Tenant& tenant : tenants_) {
     if (tenant.members == 0) continue;
-    guaranteed += tenant.limits.guarantee;
-    weights += tenant.limits.weight;
+    const sched::TenantLimits& limits = tenant.limits;
+    if (tenant.parent == nullptr) {
+      device.Add(limits.guarantee, limits.weight);
+      continue;
+    }
+    const auto [family, is_new] = families.try_emplace(tenant.parent);
+    family->second.Add(limits.guarantee, limits.weight);
+    if (is_new && tenant.parent->members > 0) family->second.Add(0, 1);
+    if (is_new && tenant.parent->members == 0) {
+      device.Add(tenant.parent->limits.guarantee, tenant.parent->limits.weight);
+    }
   }
+  const auto part_of = [&](const Tenant& tenant) {
+    const Tenant& root = tenant.parent != nullptr ? *tenant.parent : tenant;
+    const double part =
+        device.PartOf(root.limits.guarantee, root.limits.weight, root.limits.cap, 1);
+    const auto family = families.find(&root);
+    if (family == families.end()) return part;
+    const sched::TenantLimits& limits = tenant.limits;
+    return tenant.parent == nullptr
+               ? family->second.PartOf(0, 1, 1, part)
+               : family->second.PartOf(limits.guarantee, limits.weight, limits.cap, part);
+  };
   for (const Member& member : members_) {
-    const sched::TenantLimits& limits = member.tenant->limits;
-    const double rest = std::max(0.0, 1 - guaranteed) * limits.weight / weights;
-    const double part = std::min(limits.guarantee + rest, limits.cap) / member.tenant->members;
+    const double part = part_of(*member.tenant) / member.tenant->members;
     const auto ppm = static_cast<uint32_t>(std::clamp(part, 0.0, 1.0) * 1e6);
     std::atomic<uint32_t>& place = member.seat->limits->guarantee_ppm;
     if (place.load(kRelaxed) != ppm) place.store(ppm, kRelaxed);
@@ -504,6 +542,9 @@ const char* TimeBook::CheckInvariants() const {
     if (members != tenant.members) return "a tenant's members do not add up";
     if (arbiter_.View(tenant.id).outstanding < Nanos(charged)) {
       return "the arbiter has less outstanding than was granted";
+    }
+    if (tenant.parent != nullptr && tenant.parent->parent != nullptr) {
+      return "a parent has a parent";
     }
   }
   return nullptr;

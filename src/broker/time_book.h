@@ -15,6 +15,7 @@
 #ifndef GPUSHARE_BROKER_TIME_BOOK_H_
 #define GPUSHARE_BROKER_TIME_BOOK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -76,6 +77,8 @@ class TimeBook {
   struct Tenant {
     sched::TenantId id = 0;
     sched::TenantLimits limits;
+    Tenant* parent =
+        nullptr;  // whose share bounds this one's and its siblings' together; null: none
     bool suspended = false;
     std::deque<Member*> line;  // its processes that want a grant, in order
     bool blocked = false;      // the arbiter knows that it waits
@@ -97,9 +100,11 @@ class TimeBook {
 
   void Configure(const Settings& settings);
 
-  // Addresses are stable. A tenant must have no members when it is removed.
-  // `collective` is shared by the same tenant on all GPUs, and must outlive the book's tenant.
-  Tenant* AddTenant(const sched::TenantLimits& limits, Time now, Collective* collective = nullptr);
+  // Addresses are stable. A tenant must have no members and no children when it is removed.
+  // `collective` is shared by the same tenant on all GPUs, and must outlive the book's tenant. A `parent` is a tenant of this
+  // book without a parent: Arbiter::Add() says how its children divide its share.
+  Tenant* AddTenant(const sched::TenantLimits& limits, Time now, Collective* collective = nullptr,
+                    Tenant* parent = nullptr);
   void Update(Tenant* tenant, const sched::TenantLimits& limits, Time now, Changed& changed);
   void RemoveTenant(Tenant* tenant, Time now);
   // For a tenant without members: when a newly made tenant would get the same. `now` if its cap is full and no debt against
@@ -150,10 +155,15 @@ class TimeBook {
   void Lapse(Member& member, Time now);
   void SetLimits(Member& member, Changed& changed);
   // Publishes the part of the device that each process may use if the broker ends: its part of its tenant's guarantee and,
-  // by weight, of the time that is not guaranteed.
+  // by weight, of the time that is not guaranteed. Children divide their parent's part in the same way.
   void PublishParts();
+  // The least of the caps that bound the tenant.
+  static double CapOf(const Tenant& tenant) {
+    return tenant.parent == nullptr ? tenant.limits.cap
+                                    : std::min(tenant.limits.cap, tenant.parent->limits.cap);
+  }
   static bool Bypasses(const Tenant& tenant) {
-    return tenant.limits.band == sched::Band::kHigh && tenant.limits.cap >= 1;
+    return tenant.limits.band == sched::Band::kHigh && CapOf(tenant) >= 1;
   }
 
   const Options options_;

@@ -41,7 +41,7 @@ void TimeBook::Say(Tenant& tenant, Time now) {
     return;
   }
   bool in_debt = false;
-  if (tenant.members > 0 && tenant.limits.cap < 1) {
+  if (tenant.members > 0 && CapOf(tenant) < 1) {
     const Nanos tokens = arbiter_.View(tenant.id).cap_tokens;
     // The same rule as in the arbiter: a used-up cap has to cover a grant before it lets go.
     const Nanos enough =
@@ -50,12 +50,12 @@ void TimeBook::Say(Tenant& tenant, Time now) {
   }
   tenant.collective->Say(*tenant.side, HasInFlight(tenant, /*late=*/true, now), in_debt, now);
   tenant.passing &= in_debt;
-  tenant.held = tenant.limits.cap < 1 && tenant.collective->HeldInStep(*tenant.side, now);
+  tenant.held = CapOf(tenant) < 1 && tenant.collective->HeldInStep(*tenant.side, now);
 }
 
 Time TimeBook::PassHeld(Tenant& tenant, Time now, Changed& changed) {
   if (tenant.collective == nullptr || tenant.collective->sides() < 2) return kNever;
-  if (tenant.limits.cap >= 1 || tenant.suspended || tenant.line.empty()) return kNever;
+  if (CapOf(tenant) >= 1 || tenant.suspended || tenant.line.empty()) return kNever;
   // It waits for other tenants, not for its cap.
   if (!tenant.side->in_debt && !tenant.held) return kNever;
   if (arbiter_.Closed(tenant.limits.band, now)) return kNever;  // it could not begin anyway

@@ -430,7 +430,13 @@ Arbiter::TenantView Arbiter::View(TenantId tenant) const {
   view.active = t.place != Place::kInactive;
   view.outstanding = t.outstanding;
   view.virtual_time_ns = t.f;
-  view.cap_tokens = Nanos(std::llround(t.bucket.LevelAt(state_->now)));
+  double tokens = t.bucket.LevelAt(state_->now);
+  if (const Family* const family = state_->FamilyOf(t);
+      family != nullptr && family->limits.cap < 1) {
+    const double all = family->bucket.LevelAt(state_->now);
+    tokens = t.capped() ? std::min(tokens, all) : all;
+  }
+  view.cap_tokens = Nanos(std::llround(tokens));
   view.charged = t.charged;
   return view;
 }

@@ -204,8 +204,8 @@ class Arbiter {
     bool blocked, active;
     Nanos outstanding;       // granted or charged, and not settled
     double virtual_time_ns;  // F
-    Nanos cap_tokens;        // level of the cap's bucket (negative: debt)
-    Nanos charged;           // device time charged in all, corrected by measurement
+    Nanos cap_tokens;  // level of the cap's bucket (negative: debt), or of its family's if less
+    Nanos charged;     // device time charged in all, corrected by measurement
   };
   TenantView View(TenantId tenant) const;
   Nanos Outstanding(Time now) const;
