@@ -28,7 +28,7 @@ MemoryBook::Member* MemoryBook::Enter(Seat& seat, Changed& changed, bool drainin
     member.granted = former->granted;
     raised_ = true;  // the new page does not show the grant yet
     changed.Add(seat);
-    if (former->reclaiming) reclaiming_ -= former->granted;
+    SetReclaiming(*former, false);
     members_.remove_if([former](const Member& other) { return &other == former; });
   }
   if (members_.size() == 1 && !draining) Grant(member, free(), changed);
@@ -44,8 +44,8 @@ MemoryBook::Member* MemoryBook::Restore(uint64_t granted, Changed& changed) {
   Member& member = members_.emplace_back(Member{.granted = granted, .gone = true});
   granted_ += granted;
   if (pool_ != nullptr) {
-    pool_->granted += granted;
-    pool_->excused = std::max(pool_->excused, pool_->granted);
+    pool_->Add(granted);
+    pool_->Excuse();
   }
   Publish(changed);
   return &member;
@@ -64,15 +64,23 @@ bool MemoryBook::Leave(Member* member) {
 }
 
 void MemoryBook::Reclaim(Member* member, Changed& changed) {
-  if (std::exchange(member->reclaiming, true)) return;
-  reclaiming_ += member->granted;
+  if (member->reclaiming) return;
+  SetReclaiming(*member, true);
   Publish(changed);
   // A process that asks from now on waits for this memory, so its page has to show it before.
-  PublishReclaiming();
+  if (family() == nullptr) return PublishReclaiming();
+  for (MemoryBook* const book : family()->books) book->PublishReclaiming();
+}
+
+void MemoryBook::SetReclaiming(Member& member, bool reclaiming) {
+  if (std::exchange(member.reclaiming, reclaiming) == reclaiming) return;
+  const uint64_t more = reclaiming ? member.granted : 0 - member.granted;
+  reclaiming_ += more;
+  if (family() != nullptr) family()->reclaiming += more;
 }
 
 void MemoryBook::Free(Member* member, Changed& changed) {
-  if (member->reclaiming) reclaiming_ -= member->granted;
+  SetReclaiming(*member, false);
   Lower(*member, 0);
   members_.remove_if([member](const Member& other) { return &other == member; });
   Publish(changed);
@@ -93,7 +101,7 @@ void MemoryBook::Grant(Member& member, uint64_t bytes, Changed& changed) {
   if (bytes == 0) return;
   member.granted += bytes;
   granted_ += bytes;
-  if (pool_ != nullptr) pool_->granted += bytes;
+  if (pool_ != nullptr) pool_->Add(bytes);
   raised_ = true;
   changed.Add(*member.seat);
 }
@@ -105,14 +113,13 @@ void MemoryBook::Lower(Member& member, uint64_t granted) {
   member.granted = granted;
   granted_ -= less;
   if (pool_ == nullptr) return;
-  pool_->granted -= less;
-  pool_->excused = std::min(pool_->excused, pool_->granted);
-  pool_->lowered = true;
+  pool_->Subtract(less);
+  pool_->outermost().lowered = true;
 }
 
 void MemoryBook::Tell(Changed& changed) {
   if (std::exchange(raised_, false)) {
-    if (pool_ != nullptr && pool_->before_told) pool_->before_told();
+    if (pool_ != nullptr && pool_->outermost().before_told) pool_->outermost().before_told();
     for (Member& member : members_) {
       if (!member.gone && Put(member.seat->limits->memory_granted, member.granted)) {
         changed.Add(*member.seat);
@@ -149,10 +156,10 @@ void MemoryBook::ReadAnswers(Time now, Changed& changed) {
   }
 }
 
-void MemoryBook::Recall(uint64_t bytes, const Member& but, bool also_used, Time now,
-                        Changed& changed) {
+uint64_t MemoryBook::Recall(uint64_t bytes, const Member& but, bool also_used, Time now,
+                            Changed& changed) {
   for (Member& member : members_) {
-    if (bytes == 0) return;
+    if (bytes == 0) break;
     if (member.gone || &member == &but) continue;
     const uint64_t unused = also_used ? member.granted : member.granted - Used(member);
     const uint64_t wanted = std::min(unused, bytes);
@@ -161,6 +168,38 @@ void MemoryBook::Recall(uint64_t bytes, const Member& but, bool also_used, Time 
     // Otherwise it has been asked already.
     if (!member.recalled) AskBack(member, wanted, now, changed);
   }
+  return bytes;
+}
+
+void MemoryBook::RecallFor(uint64_t bytes, const Member& but, bool also_used, Time now,
+                           Changed& changed) {
+  const uint64_t wanted = bytes - std::min(bytes, free());
+  const uint64_t left = Recall(wanted, but, also_used, now, changed);
+  // What its own quota lacks, no sibling can give.
+  if (family() == nullptr || wanted - left < bytes - std::min(bytes, own_free())) return;
+  uint64_t lacks = std::min(left, bytes - std::min(bytes, family()->free()));
+  for (MemoryBook* const book : family()->books) {
+    if (book != this) lacks = book->Recall(lacks, but, also_used, now, changed);
+  }
+}
+
+bool MemoryBook::Hopes(const Member& member, uint64_t more) const {
+  const auto hopes = [&member](const MemoryBook& book) {
+    return std::any_of(book.members_.begin(), book.members_.end(), [&](const Member& other) {
+      return &other != &member && other.recalled && !other.deaf;
+    });
+  };
+  if (family() == nullptr || more > own_free()) return hopes(*this);
+  return std::any_of(family()->books.begin(), family()->books.end(),
+                     [&](const MemoryBook* book) { return hopes(*book); });
+}
+
+uint64_t MemoryBook::Over() const {
+  const uint64_t own = granted_ > limit_ ? granted_ - limit_ : 0;
+  if (family() == nullptr || family()->books.front() != this) return own;
+  const uint64_t all =
+      family()->granted > family()->capacity ? family()->granted - family()->capacity : 0;
+  return std::max(own, all);
 }
 
 void MemoryBook::AskBack(Member& member, uint64_t bytes, Time now, Changed& changed) {
@@ -187,29 +226,27 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
   if (wanted > member.granted && wanted <= limit_ && !member.draining && !member.recalled) {
     const uint64_t more = wanted - member.granted;
     if (more > free()) {
-      const auto hope = [&] {
-        return std::any_of(members_.begin(), members_.end(),
-                           [](const Member& other) { return other.recalled && !other.deaf; });
-      };
-      waits_for_dead_ = reclaiming_ > 0 && more <= free() + reclaiming_;
+      waits_for_dead_ = coming() > 0 && more <= free_then();
       if (waits_for_dead_) {
         // The live members are asked once for what they do not use; that may be quicker.
         if (!std::exchange(member.behind_dead, true)) {
-          Recall(more - free(), member, /*also_used=*/false, now, changed);
+          RecallFor(more, member, /*also_used=*/false, now, changed);
         }
         return false;
       }
       if (std::exchange(member.behind_dead, false)) member.front_since = kNever;
-      Recall(more - free(), member, /*also_used=*/false, now, changed);
+      RecallFor(more, member, /*also_used=*/false, now, changed);
       // What the others say they use may be out of date, so they are asked once before a request is refused.
-      if (!hope() && !std::exchange(member.asked_all, true)) {
-        Recall(more - free(), member, /*also_used=*/true, now, changed);
+      if (!Hopes(member, more) && !std::exchange(member.asked_all, true)) {
+        RecallFor(more, member, /*also_used=*/true, now, changed);
       }
       // Bounds the wait: answers that give nothing back could otherwise keep the queue waiting forever.
       if (member.front_since == kNever) member.front_since = now;
       // Memory within this tenant's quota may still be held by members of other books, which have been asked for it too.
-      waits_for_others_ = more <= own_free();
-      if ((hope() || waits_for_others_) && now - member.front_since < 2 * options_.patience) {
+      const bool hopes = Hopes(member, more);
+      waits_for_others_ =
+          more <= own_free() && (family() == nullptr || hopes || more <= family()->own_free());
+      if ((hopes || waits_for_others_) && now - member.front_since < 2 * options_.patience) {
         return false;
       }
     }
@@ -246,7 +283,7 @@ void MemoryBook::ServeBehind(Changed& changed) {
     const uint64_t wanted = usage.memory_wanted.load(kRelaxed);
     const bool may = wanted > member.granted && wanted <= limit_ && !member.draining;
     if (!may || member.recalled) continue;  // answered when it is its turn
-    const uint64_t more = wanted - member.granted, there = free() + reclaiming_;
+    const uint64_t more = wanted - member.granted, there = free_then();
     if (more > free() || kept > there || more > there - kept) continue;
     Grant(member, more, changed);
     queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(--i));
@@ -258,7 +295,7 @@ void MemoryBook::ServeBehind(Changed& changed) {
 // for its answer.
 void MemoryBook::PublishReclaiming() {
   for (const Member& member : members_) {
-    if (!member.gone) Put(member.seat->limits->memory_reclaiming, reclaiming_);
+    if (!member.gone) Put(member.seat->limits->memory_reclaiming, coming());
   }
 }
 
@@ -270,10 +307,19 @@ void MemoryBook::Publish(Changed& changed) {
     member.published_used = member.reclaiming ? 0 : Used(member);
     used += member.published_used;
   }
+  if (family() != nullptr) family()->used += used - used_;
+  used_ = used;
   for (Member& member : members_) {
     if (member.gone) continue;
     ipc::LimitsPage& limits = *member.seat->limits;
-    limits.memory_others.store(used - member.published_used, kRelaxed);
+    uint64_t others = used - member.published_used;
+    if (family() != nullptr) {
+      // What the family leaves may be less than the quota does. The page has one figure: what is missing of the limit.
+      const uint64_t beyond = family()->capacity - std::min(limit_, family()->capacity);
+      const uint64_t of_family = family()->used - member.published_used;
+      others = std::max(others, of_family - std::min(of_family, beyond));
+    }
+    limits.memory_others.store(others, kRelaxed);
     if (Put(limits.memory_limit, limit_)) changed.Add(*member.seat);
     SetFlags(*member.seat, ipc::LimitsPage::kDraining,
              member.draining ? uint32_t{ipc::LimitsPage::kDraining} : 0u, changed);
@@ -282,9 +328,15 @@ void MemoryBook::Publish(Changed& changed) {
 
 Time MemoryBook::Look(Time now, Changed& changed) {
   ReadAnswers(now, changed);
-  if (granted_ > limit_ && queue_.empty() && now >= over_again_) {
+  if (uint64_t over = Over(); over > 0 && queue_.empty() && now >= over_again_) {
     over_again_ = now + options_.patience;
-    Recall(granted_ - limit_, Member(), /*also_used=*/false, now, changed);
+    over = Recall(over, Member(), /*also_used=*/false, now, changed);
+    if (family() != nullptr && family()->granted > family()->capacity) {
+      over = std::min(over, family()->granted - family()->capacity);
+      for (MemoryBook* const book : family()->books) {
+        if (book != this) over = book->Recall(over, Member(), /*also_used=*/false, now, changed);
+      }
+    }
   }
   for (Member& member : members_) {
     if (!member.to_shrink || member.gone || member.recalled) continue;
@@ -299,14 +351,16 @@ Time MemoryBook::Look(Time now, Changed& changed) {
   Publish(changed);  // before the answers, so that a refused process sees what the others hold
   Tell(changed);
   PublishReclaiming();
-  Time next = granted_ > limit_ ? std::max(over_again_, now + Nanos(1)) : kNever;
+  Time next = Over() > 0 ? std::max(over_again_, now + Nanos(1)) : kNever;
   for (const Member& member : members_) {
     if (member.recalled && !member.deaf) {
       next = std::min(next, member.recalled_at + options_.patience);
     }
   }
   if (waits_for_others_ && !queue_.empty()) {
-    next = std::min(next, queue_.front()->front_since + 2 * options_.patience);
+    const Time once = queue_.front()->front_since + options_.patience;
+    // A sibling that has not answered by then is not waited for.
+    next = std::min(next, family() != nullptr && now < once ? once : once + options_.patience);
   }
   return next;
 }
@@ -326,6 +380,19 @@ const char* MemoryBook::CheckInvariants() const {
     }
   }
   if (reclaiming != reclaiming_) return "what is reclaimed does not add up";
+  if (const MemoryPool* const all = family()) {
+    uint64_t of_family = 0, used = 0, dead = 0;
+    for (const MemoryBook* const book : all->books) {
+      of_family += book->granted_;
+      used += book->used_;
+      dead += book->reclaiming_;
+    }
+    if (of_family != all->granted) return "the grants of a family do not add up";
+    if (of_family > std::max(all->capacity, all->excused)) {
+      return "more was granted to a family than its quota";
+    }
+    if (used != all->used || dead != all->reclaiming) return "what a family holds does not add up";
+  }
   return granted == granted_ ? nullptr : "the grants do not add up";
 }
 

@@ -14,6 +14,9 @@
 //   book.Reclaim(a, changed);                              // the process has ended, and the driver takes its memory back
 //   book.Free(a, changed);                                 // the memory is free
 //
+// Budgets inside budgets: the books of a tenant and of its children share a pool of the parent's quota. A child's grants count
+// in both, and what one of them does not use is asked back for any other.
+//
 // Pure except for the pages: time is an argument, nothing blocks. Threading: one caller at a time.
 #ifndef GPUSHARE_BROKER_MEMORY_BOOK_H_
 #define GPUSHARE_BROKER_MEMORY_BOOK_H_
@@ -31,20 +34,46 @@
 
 namespace gpushare::broker {
 
-// What the books of one GPU share: together they grant no more than the GPU has, whatever the quotas promise.
+class MemoryBook;
+
+// What several books share: together they grant no more than its capacity, whatever the quotas promise. The books of a GPU share
+// one. Within it, the book of a tenant and those of its children share another one, their family's.
 struct MemoryPool {
   uint64_t capacity = UINT64_MAX;
   uint64_t granted = 0;  // by all books
   uint64_t excused =
       0;  // this total may exceed the capacity: it was granted before that was lowered, or by an earlier broker
-  // Called when grants have grown, before the processes learn of it: from then on they count on it.
-  std::function<void()> before_told;
-  bool lowered = false;  // some grant was lowered since the reader last reset this
+  MemoryPool* within = nullptr;  // of a family: the GPU's
+  // Of the GPU. Called when grants have grown, before the processes learn of it: from then on they count on it.
+  std::function<void()> before_told = {};
+  bool lowered = false;  // of the GPU: some grant was lowered since the reader last reset this
+  // Of a family: its books, the parent's first; what their members hold, as last published; and the grants of those that are
+  // reclaiming.
+  std::vector<MemoryBook*> books = {};
+  uint64_t used = 0, reclaiming = 0;
 
-  uint64_t free() const { return capacity > granted ? capacity - granted : 0; }
+  uint64_t own_free() const { return capacity > granted ? capacity - granted : 0; }
+  uint64_t free() const {
+    return within == nullptr ? own_free() : std::min(own_free(), within->free());
+  }
   void SetCapacity(uint64_t bytes) {
     capacity = bytes;
     excused = granted;
+  }
+  MemoryPool& outermost() { return within == nullptr ? *this : within->outermost(); }
+  void Add(uint64_t bytes) {
+    for (MemoryPool* pool = this; pool != nullptr; pool = pool->within) pool->granted += bytes;
+  }
+  void Subtract(uint64_t bytes) {
+    for (MemoryPool* pool = this; pool != nullptr; pool = pool->within) {
+      pool->granted -= bytes;
+      pool->excused = std::min(pool->excused, pool->granted);
+    }
+  }
+  void Excuse() {
+    for (MemoryPool* pool = this; pool != nullptr; pool = pool->within) {
+      pool->excused = std::max(pool->excused, pool->granted);
+    }
   }
 };
 
@@ -74,11 +103,21 @@ class MemoryBook {
     uint32_t recall = 0;  // number of the latest recall
   };
 
-  // `pool` must outlive the book; without a pool only the limit counts.
+  // `pool` must outlive the book; without a pool only the limit counts. If it is a family's, `limit` is no more than its
+  // capacity.
   explicit MemoryBook(uint64_t limit, MemoryPool* pool = nullptr)
       : MemoryBook(limit, Options(), pool) {}
   MemoryBook(uint64_t limit, const Options& options, MemoryPool* pool = nullptr)
-      : options_(options), limit_(limit), pool_(pool) {}
+      : options_(options), limit_(limit), pool_(pool) {
+    if (family() != nullptr) family()->books.push_back(this);
+  }
+  ~MemoryBook() {
+    if (family() == nullptr) return;
+    std::erase(family()->books, this);
+    family()->used -= used_;
+  }
+  MemoryBook(const MemoryBook&) = delete;
+  MemoryBook& operator=(const MemoryBook&) = delete;
 
   // `former`, if any, is the gone member of the same process. The new member takes over its grant, and `former` is removed.
   Member* Join(Seat& seat, Changed& changed, bool draining = false, Member* former = nullptr) {
@@ -126,13 +165,30 @@ class MemoryBook {
   void Answer(Member& member, uint32_t asked);
   // While the first request waits for reclaimed memory, serves the requests behind it with what it does not need.
   void ServeBehind(Changed& changed);
-  // Asks members other than `but` to give back. `also_used`: also what they say they use.
-  void Recall(uint64_t bytes, const Member& but, bool also_used, Time now, Changed& changed);
+  // Asks members other than `but` to give back. `also_used`: also what they say they use. Returns how much of it nobody has.
+  uint64_t Recall(uint64_t bytes, const Member& but, bool also_used, Time now, Changed& changed);
+  // Asks for what `bytes` more lack: its own members, and the others of the family for what the family lacks.
+  void RecallFor(uint64_t bytes, const Member& but, bool also_used, Time now, Changed& changed);
+  // Whether an answer to a recall is waited for that may make room for `more` bytes of `member`.
+  bool Hopes(const Member& member, uint64_t more) const;
   void AskBack(Member& member, uint64_t bytes, Time now, Changed& changed);
   void Grant(Member& member, uint64_t bytes, Changed& changed);
   void Publish(Changed& changed);
   void PublishReclaiming();
+  MemoryPool* family() const {
+    return pool_ != nullptr && pool_->within != nullptr ? pool_ : nullptr;
+  }
   uint64_t own_free() const { return limit_ > granted_ ? limit_ - granted_ : 0; }
+  // The reclaiming grants that requests wait for; and what is free once they are.
+  uint64_t coming() const { return family() == nullptr ? reclaiming_ : family()->reclaiming; }
+  uint64_t free_then() const {
+    const uint64_t own = own_free() + reclaiming_;
+    if (pool_ == nullptr) return own;
+    return std::min({own, pool_->own_free() + coming(), pool_->outermost().free() + coming()});
+  }
+  // By how much more is granted than its limit, or in the parent's book than that of the family.
+  uint64_t Over() const;
+  void SetReclaiming(Member& member, bool reclaiming);
   void Lower(Member& member, uint64_t granted);
   // Publishes grants and answers to the members.
   void Tell(Changed& changed);
@@ -142,6 +198,7 @@ class MemoryBook {
   MemoryPool* const pool_;
   uint64_t granted_ = 0;     // to all members
   uint64_t reclaiming_ = 0;  // the part of it granted to members that are reclaiming
+  uint64_t used_ = 0;        // what the members hold, as last published
   bool raised_ = false;      // some grant was raised, and its process does not know yet
   // Answers not published yet: member and number of the request.
   std::vector<std::pair<Member*, uint32_t>> answers_;
