@@ -25,27 +25,38 @@ void CopyBook::SetLimits(const spec::Limits& limits, Time now, Changed& changed)
     way.bucket.Reshape(per_ns, depth, now);
     way.rate = rate;
   }
-  Publish(changed);
+  root().Publish(changed);
+}
+
+template <typename Each>
+void CopyBook::ForLimited(size_t way, const Each& each) {
+  if (ways_[way].rate != 0) each(ways_[way], count_);
+  if (parent_ != nullptr && parent_->ways_[way].rate != 0) {
+    each(parent_->ways_[way], parent_->members_.size());
+  }
 }
 
 CopyBook::Member* CopyBook::Join(Seat& seat, Changed& changed) {
-  Member& member = members_.emplace_back(Member{.seat = &seat});
-  Publish(changed);
+  Member& member = root().members_.emplace_back(Member{.seat = &seat, .book = this});
+  ++count_;
+  root().Publish(changed);
   return &member;
 }
 
 void CopyBook::Leave(Member* member, Time now, Changed& changed) {
   for (size_t i = 0; i < ways_.size(); ++i) {
-    Way& way = ways_[i];
-    if (way.rate == 0) continue;
     const uint64_t used = member->seat->usage->copy_used[i].load(std::memory_order_acquire);
     if (used <= member->granted[i]) continue;
-    const double most = way.bucket.rate() * static_cast<double>(kMostOwed.count());
-    way.bucket.Advance(now);
-    way.bucket.Take(std::min(static_cast<double>(used - member->granted[i]), most));
+    const auto owed = static_cast<double>(used - member->granted[i]);
+    ForLimited(i, [&](Way& way, size_t) {
+      const double most = way.bucket.rate() * static_cast<double>(kMostOwed.count());
+      way.bucket.Advance(now);
+      way.bucket.Take(std::min(owed, most));
+    });
   }
-  members_.remove_if([member](const Member& other) { return &other == member; });
-  Publish(changed);
+  root().members_.remove_if([member](const Member& other) { return &other == member; });
+  --count_;
+  root().Publish(changed);
 }
 
 Time CopyBook::ClearAt(Time now) const {
@@ -63,8 +74,11 @@ Time CopyBook::ClearAt(Time now) const {
 void CopyBook::Publish(Changed& changed) {
   for (Member& member : members_) {
     for (size_t i = 0; i < ways_.size(); ++i) {
-      const uint64_t rate = ways_[i].rate;
-      const uint64_t part = rate == 0 ? 0 : std::max<uint64_t>(1, rate / members_.size());
+      uint64_t part = UINT64_MAX;
+      member.book->ForLimited(i, [&](const Way& way, size_t members) {
+        part = std::min(part, std::max<uint64_t>(1, way.rate / members));
+      });
+      if (part == UINT64_MAX) part = 0;
       std::atomic<uint64_t>& place = member.seat->limits->copy_rate[i];
       if (place.exchange(part, std::memory_order_release) != part) changed.Add(*member.seat);
     }
@@ -72,24 +86,42 @@ void CopyBook::Publish(Changed& changed) {
 }
 
 Time CopyBook::Look(Time now, Changed& changed) {
+  if (parent_ != nullptr) return kNever;  // the parent's book serves its members
   return std::min(Serve(0, now, changed), Serve(1, now, changed));
 }
 
+Time CopyBook::OpenAt(size_t i, Time now) {
+  Time at = kNever;
+  ForLimited(i, [&](Way& way, size_t) {
+    way.bucket.Advance(now);
+    const Time its = way.bucket.level() > 0 ? now : way.bucket.PositiveAt();
+    at = at == kNever ? its : std::max(at, its);
+  });
+  return at;
+}
+
 Time CopyBook::Serve(size_t i, Time now, Changed& changed) {
-  Way& way = ways_[i];
-  if (way.rate == 0) return kNever;
-  way.bucket.Advance(now);
-  const double per_turn = way.bucket.rate() * static_cast<double>(kTurn.count());
-  const uint64_t turn = std::max(kLeastTurn, static_cast<uint64_t>(per_turn));
   for (;;) {
-    const auto asks = std::find_if(members_.begin(), members_.end(), [i](const Member& member) {
+    Time next = kNever;
+    const auto asks = std::find_if(members_.begin(), members_.end(), [&](const Member& member) {
       // The value is not trusted: it can only ask for one more turn at a time.
-      return member.seat->usage->copy_wanted[i].load(std::memory_order_acquire) > member.granted[i];
+      const uint64_t wanted = member.seat->usage->copy_wanted[i].load(std::memory_order_acquire);
+      if (wanted <= member.granted[i]) return false;
+      const Time at = member.book->OpenAt(i, now);
+      if (at <= now) return true;
+      next = std::min(next, at);
+      return false;
     });
-    if (asks == members_.end()) return kNever;
-    if (way.bucket.level() <= 0) return way.bucket.PositiveAt();
+    if (asks == members_.end()) return next;
+    // Within a family the parent's limit counts, so that who has a lower one of its own is not behind in each round.
+    uint64_t turn = 0;
+    asks->book->ForLimited(i, [&](const Way& way, size_t) {
+      const double per_turn = way.bucket.rate() * static_cast<double>(kTurn.count());
+      turn = std::max(kLeastTurn, static_cast<uint64_t>(per_turn));
+    });
     asks->granted[i] += turn;
-    way.bucket.Take(static_cast<double>(turn));
+    asks->book->ForLimited(
+        i, [turn](Way& way, size_t) { way.bucket.Take(static_cast<double>(turn)); });
     // Sequentially consistent with the process, which stores what it wants and then reads this grant.
     asks->seat->limits->copy_granted[i].store(asks->granted[i]);
     const bool enough = asks->granted[i] >= asks->seat->usage->copy_wanted[i].load();

@@ -160,5 +160,33 @@ TEST_F(CopyBookTest, DirectionsAreApart) {
   EXPECT_EQ(pages[0].limits.copy_granted[1], 2 * kTurnBytes);
 }
 
+TEST_F(CopyBookTest, AParentsLimitIsOfTheSumAndAChildsOfItself) {
+  CopyBook slow, fast;
+  for (CopyBook* const child : {&slow, &fast}) child->SetParent(&book);
+  slow.SetLimits(ToDevice(kRate / 10), now, changed);
+  slow.Join(pages[0].seat, changed);
+  fast.Join(pages[1].seat, changed);
+  book.Join(pages[2].seat, changed);
+  EXPECT_EQ(pages[0].limits.copy_rate[0], 100'000'000u);
+  EXPECT_EQ(pages[1].limits.copy_rate[0], 333'333'333u) << "a third of the parent's";
+  Run(Seconds(1), {1 << 20, 1 << 20, 1 << 20});
+  EXPECT_NEAR(static_cast<double>(copied[0]) / kRate, 0.1, 0.02);
+  EXPECT_NEAR(static_cast<double>(copied[1]) / kRate, 0.45, 0.02);
+  EXPECT_NEAR(static_cast<double>(copied[2]) / kRate, 0.45, 0.02);
+  EXPECT_EQ(fast.Look(now, changed), kNever) << "the parent's book serves it";
+}
+
+// What a child's process owes when it ends is owed to both limits.
+TEST_F(CopyBookTest, WhatAChildOwesItsParentOwesToo) {
+  CopyBook child;
+  child.SetParent(&book);
+  CopyBook::Member* const one = child.Join(pages[0].seat, changed);
+  book.Join(pages[1].seat, changed);
+  pages[0].usage.copy_used[0] = 1'000'000'000;
+  child.Leave(one, now, changed);
+  pages[1].usage.copy_wanted[0] = 1;
+  EXPECT_GT(book.Look(now, changed), now + Millis(980));
+}
+
 }  // namespace
 }  // namespace gpushare::broker
