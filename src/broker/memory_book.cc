@@ -133,13 +133,15 @@ void MemoryBook::Tell(Changed& changed) {
   answers_.clear();
 }
 
-void MemoryBook::ReadAnswers(Time now, Changed& changed) {
+bool MemoryBook::ReadAnswers(Time now, Changed& changed) {
+  bool answered = false;
   for (Member& member : members_) {
     if (member.gone) continue;
     const ipc::UsagePage& usage = *member.seat->usage;
     ipc::LimitsPage& limits = *member.seat->limits;
     if (member.recalled && usage.memory_recalled.load(std::memory_order_acquire) == member.recall) {
       member.recalled = member.deaf = false;
+      answered = true;
       // The process tells what it keeps; that can only lower its grant.
       Lower(member, usage.memory_kept.load(kRelaxed));
       limits.memory_granted.store(member.granted, std::memory_order_release);
@@ -154,6 +156,14 @@ void MemoryBook::ReadAnswers(Time now, Changed& changed) {
       queue_.push_back(&member);
     }
   }
+  return answered;
+}
+
+bool MemoryBook::SiblingWaits() const {
+  if (family() == nullptr) return false;
+  return std::any_of(
+      family()->books.begin(), family()->books.end(),
+      [this](const MemoryBook* book) { return book != this && !book->queue_.empty(); });
 }
 
 uint64_t MemoryBook::Recall(uint64_t bytes, const Member& but, bool also_used, Time now,
@@ -327,7 +337,7 @@ void MemoryBook::Publish(Changed& changed) {
 }
 
 Time MemoryBook::Look(Time now, Changed& changed) {
-  ReadAnswers(now, changed);
+  const bool answered = ReadAnswers(now, changed);
   if (uint64_t over = Over(); over > 0 && queue_.empty() && now >= over_again_) {
     over_again_ = now + options_.patience;
     over = Recall(over, Member(), /*also_used=*/false, now, changed);
@@ -351,6 +361,8 @@ Time MemoryBook::Look(Time now, Changed& changed) {
   Publish(changed);  // before the answers, so that a refused process sees what the others hold
   Tell(changed);
   PublishReclaiming();
+  // A sibling that was looked at before may have waited for just this answer.
+  if (answered && SiblingWaits()) return now;
   Time next = Over() > 0 ? std::max(over_again_, now + Nanos(1)) : kNever;
   for (const Member& member : members_) {
     if (member.recalled && !member.deaf) {

@@ -159,7 +159,10 @@ class MemoryBook {
   const char* CheckInvariants() const;  // null if they hold
 
  private:
-  void ReadAnswers(Time now, Changed& changed);
+  // Whether a recall was answered.
+  bool ReadAnswers(Time now, Changed& changed);
+  // Whether a request waits in another book of its family.
+  bool SiblingWaits() const;
   // Serves the first request. Whether it has been answered.
   bool Serve(Time now, Changed& changed);
   void Answer(Member& member, uint32_t asked);

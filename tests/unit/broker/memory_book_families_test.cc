@@ -105,6 +105,33 @@ TEST(MemoryBookFamilies, ASiblingThatDoesNotAnswerIsNotWaitedForLong) {
   EXPECT_EQ(second.granted(), 16 * kOneMiB);
 }
 
+// Whichever of the books is looked at first.
+TEST(MemoryBookFamilies, WhoIsRefusedHearsOfItWhenTheSiblingsHaveAnswered) {
+  FamilyOfBooks books(32 * kOneMiB, 32 * kOneMiB);
+  Pages first, second, own;
+  books.first.Join(first.seat, books.changed);
+  books.second.Join(second.seat, books.changed);
+  books.parent.Join(own.seat, books.changed);
+  for (MemoryBook* const book : {&books.first, &books.second}) {
+    book->SetLimit(48 * kOneMiB, books.changed);
+  }
+  first.usage.memory_charged = first.granted();
+  second.usage.memory_charged = second.granted();
+  for (Pages* const asks : {&own, &first, &second}) {
+    asks->Ask(asks->granted() + kOneMiB);
+    for (bool rings = true; rings;) {
+      while (books.Look(InMs(1)) <= InMs(1)) {
+      }
+      rings = false;
+      for (Pages* const each : {&first, &second, &own}) {
+        rings |= each->limits.memory_recall.load() != each->usage.memory_recalled.load();
+        each->AnswerRecall();
+      }
+    }
+    EXPECT_TRUE(asks->answered()) << (asks == &own ? "the parent" : "a child");
+  }
+}
+
 // A child's own quota is asked back of its own processes, however much its siblings leave.
 TEST(MemoryBookFamilies, WhatAChildsQuotaLacksItsSiblingsAreNotAskedFor) {
   FamilyOfBooks books(16 * kOneMiB);
