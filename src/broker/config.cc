@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "broker/account.h"
+#include "broker/config_parents.h"
 #include "broker/tenant_spec.h"
 #include "spec/spec.h"
 #include "spec/text.h"
@@ -31,7 +32,8 @@ constexpr size_t kMostTenants = 10'000;
 constexpr size_t kMostLabels = 32;
 constexpr size_t kMostLabelText = 256;
 // Labels that the metrics or their collector set on every series.
-constexpr const char* kTakenLabels[] = {"device_uuid", "tenant", "pid", "job", "instance"};
+constexpr const char* kTakenLabels[] = {"device_uuid", "tenant", "parent",
+                                        "pid",         "job",    "instance"};
 
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -370,6 +372,7 @@ class ConfigReader {
           }}});
     if (!read.ok()) return read;
     GPUSHARE_RETURN_IF_ERROR(promises_.Check(in_));
+    GPUSHARE_RETURN_IF_ERROR(CheckParents(in_, config_.tenants, lines_));
     return std::move(config_);
   }
 
@@ -386,15 +389,8 @@ class ConfigReader {
   }
 
   absl::Status ReadTenant(const YamlNode& map, const std::string& place) {
-    for (const YamlNode& key : map.keys) {
-      if (key.text != "parent") continue;
-      const absl::Status told =
-          in_.Error(key.line, absl::StrCat(place, ".parent"),
-                    "budgets inside budgets are not implemented under a broker yet; leave it out, "
-                    "and give each tenant a spec of its own");
-      return absl::UnimplementedError(told.message());
-    }
     TenantConfig tenant;
+    TenantLines lines{.tenant = map.line, .parent = map.line};
     const YamlNode* specs = nullptr;
     const absl::Status read =
         in_.Keys(map, place,
@@ -417,6 +413,13 @@ class ConfigReader {
                            return ReadSpec(in_, spec, under, /*change=*/true, &tenant.on[key.text]);
                          });
                    }},
+                  {"parent",
+                   [&](const YamlNode& value, const std::string& below) {
+                     lines.parent = value.line;
+                     GPUSHARE_RETURN_IF_ERROR(
+                         in_.Text(value, below, "the name of a tenant", &tenant.parent));
+                     return in_.At(value, below, spec::ValidateTenantName(tenant.parent));
+                   }},
                   {"users",
                    [&](const YamlNode& value, const std::string& below) {
                      return ReadAccounts(in_, value, below, UserId, &tenant.uids);
@@ -437,7 +440,8 @@ class ConfigReader {
                        absl::StrCat("there is a tenant ", Quoted(tenant.name), " already"));
     }
     GPUSHARE_ASSIGN_OR_RETURN(const Promise promise, PromiseOf(tenant.spec, "", map.line));
-    promises_.Add(tenant.name, promise);
+    // What a child is promised comes out of its parent's, so it takes nothing of the GPU's.
+    if (tenant.parent.empty()) promises_.Add(tenant.name, promise);
     // The keys for a GPU must be valid together with the keys of the spec that they do not override.
     for (size_t i = 0; specs != nullptr && i < specs->keys.size(); ++i) {
       const std::string& gpu = specs->keys[i].text;
@@ -447,15 +451,17 @@ class ConfigReader {
         return in_.Error(specs->keys[i].line, absl::StrCat(place, ".on.", gpu),
                          absl::StrCat(there.status().message(), " (with 'spec' beneath)"));
       }
-      promises_.Instead(gpu, *there);
+      if (tenant.parent.empty()) promises_.Instead(gpu, *there);
     }
     config_.tenants.push_back(std::move(tenant));
+    lines_.push_back(lines);
     return absl::OkStatus();
   }
 
   const YamlReader in_;
   Config config_;
   std::set<std::string> names_;
+  std::vector<TenantLines> lines_;  // of the tenants
   Promises promises_;
 };
 

@@ -26,6 +26,7 @@ struct TenantConfig {
   std::string name;
   std::string spec;                       // its share of each GPU
   std::map<std::string, std::string> on;  // by UUID: keys that are added to `spec` or override it
+  std::string parent;                     // the tenant whose share its own is within; empty: none
   std::vector<uint32_t> uids, gids;       // who may register; both empty: everybody who may connect
   std::map<std::string, std::string> labels;
   bool operator==(const TenantConfig&) const = default;

@@ -24,6 +24,7 @@ struct Found {
 Found FindOn(const Config& config, const std::string& gpu) {
   Found found;
   for (const TenantConfig& tenant : config.tenants) {
+    if (!tenant.parent.empty()) continue;  // what it has is its parent's
     const absl::StatusOr<gpushare_spec> spec = SpecOn(tenant, gpu);
     if (!spec.ok()) continue;
     const absl::StatusOr<spec::Limits> limits =

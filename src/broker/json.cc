@@ -40,6 +40,7 @@ static void VisitMembers(Is<Stranger> auto& stranger, auto visit) {
 static void VisitMembers(Is<Share> auto& share, auto visit) {
   visit("gpu", share.gpu);
   visit("tenant", share.tenant);
+  visit("parent", share.parent);
   visit("spec", share.spec);
   visit("labels", share.labels);
   visit("suspended", share.suspended);

@@ -27,9 +27,10 @@ using Labels = std::vector<ClientMetric::Label>;
 
 double InSeconds(Nanos time) { return static_cast<double>(time.count()) / 1e9; }
 
-// The labels that identify a share, and the tenant's own labels.
+// The labels that identify a share, its parent if it has one, and the tenant's own labels.
 Labels LabelsOf(const Share& share) {
   Labels labels = {{"device_uuid", share.gpu}, {"tenant", share.tenant}};
+  if (!share.parent.empty()) labels.push_back({"parent", share.parent});
   for (const auto& [name, value] : share.labels) labels.push_back({name, value});
   return labels;
 }
@@ -84,7 +85,8 @@ class Families {
 };
 
 void AddMemory(const Share& share, const Labels& labels, Families* out) {
-  out->Gauge("gpushare_memory_used_bytes", "Device memory that the tenant holds.", labels,
+  out->Gauge("gpushare_memory_used_bytes",
+             "Device memory that the tenant holds, with its children.", labels,
              static_cast<double>(share.memory_used));
   if (share.memory_limit != UINT64_MAX) {
     out->Gauge("gpushare_memory_limit_bytes", "The tenant's memory quota; absent without one.",

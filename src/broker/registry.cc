@@ -20,6 +20,10 @@ constexpr uint64_t kMostMemory = uint64_t{1} << 50;
 gpushare_spec ForProcess(const Registry::Share& share, uint64_t memory) {
   gpushare_spec spec = share.spec;
   spec.set &= GPUSHARE_SPEC_H2D | GPUSHARE_SPEC_D2H | GPUSHARE_SPEC_PRIORITY;
+  if (share.parent != nullptr) {  // it may have its parent's
+    spec.set |= GPUSHARE_SPEC_PRIORITY;
+    spec.priority = PriorityOf(share.limits.compute.band);
+  }
   spec.set |= GPUSHARE_SPEC_MEMORY;
   spec.memory = memory;
   return spec;
@@ -68,7 +72,19 @@ absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Time 
 }
 
 absl::Status Registry::Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
-                             const Share* but) const {
+                             const Share* but, const Share* parent) const {
+  if (parent == nullptr) return AdmitOnGpu(gpu, tenant, limits, but);
+  const double others =
+      parent->children_guaranteed - (but != nullptr ? but->limits.compute.guarantee : 0);
+  const absl::Status within =
+      CheckWithin(tenant, limits, parent->tenant->name, parent->limits, others);
+  if (within.ok()) return within;
+  return absl::Status(within.code(),
+                      absl::StrCat("on GPU ", gpu.info.uuid, ": ", within.message()));
+}
+
+absl::Status Registry::AdmitOnGpu(const Gpu& gpu, const std::string& tenant,
+                                  const spec::Limits& limits, const Share* but) const {
   const uint64_t promised = gpu.promised - (but != nullptr ? but->limits.memory.value_or(0) : 0);
   const double guaranteed = gpu.guaranteed - (but != nullptr ? but->limits.compute.guarantee : 0);
   const uint64_t memory = limits.memory.value_or(0);
@@ -79,7 +95,7 @@ absl::Status Registry::Admit(const Gpu& gpu, const std::string& tenant, const sp
         " not promised of ", spec::ReadableBytes(gpu.capacity),
         "; ask for less, or lower another tenant's 'memory'"));
   }
-  if (guaranteed + limits.compute.guarantee > 1 + kRounding) {
+  if (guaranteed + limits.compute.guarantee > 1 + kGuaranteeRounding) {
     return absl::ResourceExhaustedError(
         absl::StrCat("tenant '", tenant, "' on GPU ", gpu.info.uuid,
                      ": compute: ", spec::FormatShare(limits.compute.guarantee), " asked, ",
@@ -104,8 +120,8 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
       GPUSHARE_ASSIGN_OR_RETURN(spec, SpecOn(config, gpu.info.uuid));
     }
     GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
-                              spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
-    GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, limits, &there));
+                              LimitsOf(spec, LimitsOfParent(there), gpu.capacity));
+    GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, limits, &there, there.parent));
     if (!tenant.listed && !there.set) {
       GPUSHARE_RETURN_IF_ERROR(AdmitHigh(gpu, tenant.name, limits));
     }
@@ -115,18 +131,23 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
   auto share = std::make_unique<Share>();
   share->tenant = &tenant;
   share->gpu = &gpu;
+  if (tenant.parent != nullptr) {
+    GPUSHARE_ASSIGN_OR_RETURN(share->parent, ShareOf(*tenant.parent, gpu, now, changed));
+    share->family = share->parent->family;
+    share->copies.SetParent(&share->parent->copies);
+  }
   GPUSHARE_ASSIGN_OR_RETURN(share->spec, SpecOn(config, gpu.info.uuid));
   GPUSHARE_ASSIGN_OR_RETURN(share->limits,
-                            spec::ResolveSpec(share->spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
-  GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, share->limits, nullptr));
-  if (!tenant.listed) GPUSHARE_RETURN_IF_ERROR(AdmitHigh(gpu, tenant.name, share->limits));
-  if (share->limits.memory) {
-    share->quota = std::make_unique<MemoryBook>(*share->limits.memory, &gpu.pool);
-    gpu.promised += *share->limits.memory;
+                            LimitsOf(share->spec, LimitsOfParent(*share), gpu.capacity));
+  GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, share->limits, nullptr, share->parent));
+  if (!tenant.listed && tenant.parent == nullptr) {
+    GPUSHARE_RETURN_IF_ERROR(AdmitHigh(gpu, tenant.name, share->limits));
   }
-  gpu.guaranteed += share->limits.compute.guarantee;
+  MakeQuota(*share);
+  Promise(*share, share->limits);
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
-  share->time = gpu.time.AddTenant(share->limits.compute, now, &tenant.collective);
+  share->time = gpu.time.AddTenant(share->limits.compute, now, &tenant.collective,
+                                   share->parent == nullptr ? nullptr : share->parent->time);
   gpu.time.Suspend(share->time, tenant.suspended, now, changed);
   share->copies.SetLimits(share->limits, now, changed);
   return (gpu.shares[tenant.name] = std::move(share)).get();
@@ -135,14 +156,61 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
 // Whether the share may gain or lose a quota.
 absl::Status Registry::CheckQuota(const Share& share, const spec::Limits& limits) const {
   if (share.dormant) return absl::OkStatus();
+  const auto has_members = [](const MemoryBook* book) { return !book->members().empty(); };
+  // A parent's quota is its children's too.
+  const bool is_parents = share.quota != nullptr && share.parent == nullptr;
   const bool used =
-      share.quota != nullptr ? !share.quota->members().empty() : share.tenant->sessions > 0;
+      is_parents ? std::any_of(share.family->books.begin(), share.family->books.end(), has_members)
+      : share.quota != nullptr ? has_members(share.quota.get())
+                               : share.tenant->sessions > 0;
   if (limits.memory.has_value() == share.limits.memory.has_value() || !used) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "tenant '", share.tenant->name, "' on GPU ", share.gpu->info.uuid,
       ": a quota of memory cannot come or go while its processes run; end them first"));
+}
+
+void Registry::Promise(Share& share, const spec::Limits& limits, bool gives_back) {
+  const double guarantee = limits.compute.guarantee * (gives_back ? -1 : 1);
+  const uint64_t memory = gives_back ? 0 - limits.memory.value_or(0) : limits.memory.value_or(0);
+  if (share.parent != nullptr) {
+    share.parent->children_guaranteed += guarantee;
+    return;
+  }
+  share.gpu->guaranteed += guarantee;
+  share.gpu->promised += memory;
+}
+
+// Makes the share's book of memory as its limits say.
+void Registry::MakeQuota(Share& share) {
+  share.quota.reset();
+  if (share.parent == nullptr) share.family.reset();
+  if (!share.limits.memory) return;
+  if (share.parent == nullptr) {
+    share.family = std::make_shared<MemoryPool>();
+    share.family->within = &share.gpu->pool;
+    share.family->SetCapacity(*share.limits.memory);
+  }
+  const uint64_t limit = std::min(*share.limits.memory, share.family->capacity);
+  share.quota = std::make_unique<MemoryBook>(limit, share.family.get());
+}
+
+// The quota has changed: of a child or, with what follows for its children, of a parent.
+void Registry::SetQuota(Share& share, Changed& changed) {
+  if (share.quota == nullptr) return;
+  if (share.parent == nullptr) share.family->SetCapacity(*share.limits.memory);
+  share.quota->SetLimit(std::min(*share.limits.memory, share.family->capacity), changed);
+  if (share.tenant->children == 0) return;
+  for (const auto& [name, other] : share.gpu->shares) {
+    if (other->parent == &share) SetQuota(*other, changed);
+  }
+}
+
+void Registry::SetParent(Tenant& tenant, Tenant* parent) {
+  if (tenant.parent != nullptr) --tenant.parent->children;
+  tenant.parent = parent;
+  if (parent != nullptr) ++parent->children;
 }
 
 void Registry::Assign(const Checked& change, Time now, Changed& changed) {
@@ -153,15 +221,14 @@ void Registry::Assign(const Checked& change, Time now, Changed& changed) {
     limits.compute.guarantee = 0;
   }
   Gpu& gpu = *share.gpu;
-  if (limits.memory.has_value() != share.limits.memory.has_value()) {
-    share.quota = limits.memory ? std::make_unique<MemoryBook>(*limits.memory, &gpu.pool) : nullptr;
-  }
-  gpu.promised += limits.memory.value_or(0) - share.limits.memory.value_or(0);
-  gpu.guaranteed += limits.compute.guarantee - share.limits.compute.guarantee;
+  const bool other_quota = limits.memory.has_value() != share.limits.memory.has_value();
+  Promise(share, share.limits, /*gives_back=*/true);
+  Promise(share, limits);
   share.spec = change.spec;
   share.limits = limits;
   share.dormant = change.dormant;
-  if (share.quota != nullptr) share.quota->SetLimit(*limits.memory, changed);
+  if (other_quota) MakeQuota(share);
+  SetQuota(share, changed);
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   gpu.time.Update(share.time, limits.compute, now, changed);
   share.copies.SetLimits(limits, now, changed);
@@ -169,8 +236,8 @@ void Registry::Assign(const Checked& change, Time now, Changed& changed) {
 
 void Registry::Remove(Share& share, Time now, Changed& changed) {
   Gpu& gpu = *share.gpu;
-  gpu.promised -= share.limits.memory.value_or(0);
-  gpu.guaranteed = gpu.shares.size() == 1 ? 0 : gpu.guaranteed - share.limits.compute.guarantee;
+  Promise(share, share.limits, /*gives_back=*/true);
+  if (gpu.shares.size() == 1) gpu.guaranteed = 0;  // without the rounding of sums
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   gpu.time.RemoveTenant(share.time, now);
   const std::string name = share.tenant->name;
@@ -267,6 +334,10 @@ Time Registry::Look(Time now, Changed& changed) {
           used += MemoryBook::Used(member);  // for gone members only the grant is known
       }
       share->peak = std::max(share->peak, used);
+    }
+    for (const auto& [name, share] : gpu->shares) {
+      if (share->tenant->children == 0 || share->quota == nullptr) continue;
+      share->peak = std::max(share->peak, share->family->used);
     }
     next = std::min(next, gpu->unpromised.Look(now, changed));
     // If a book has got memory back, a book that was served before it may be waiting for that: look again at once.

@@ -15,6 +15,9 @@
 // order applies to it. Limits come from the configuration and the operator; what a process asks for counts only for a
 // tenant that it made.
 //
+// A tenant's parent is listed too. What a child is promised comes out of its parent's share, whose limits hold for all of its
+// children together; a share is made after the parent's and removed before it.
+//
 // Pure except for the pages behind seats: time is an argument, nothing blocks. Threading: one caller at a time.
 #ifndef GPUSHARE_BROKER_REGISTRY_H_
 #define GPUSHARE_BROKER_REGISTRY_H_
@@ -25,6 +28,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,7 +86,9 @@ class Registry {
         0;  // for a tenant that is not listed: the user that made it; kNobody: no new process may join
     bool suspended = false, draining = false;
     int sessions = 0;
-    bool numbered = false;  // named by the broker, so no process comes back under this name
+    bool numbered = false;     // named by the broker, so no process comes back under this name
+    Tenant* parent = nullptr;  // null: none
+    int children = 0;
     Collective collective;  // for its processes on several GPUs
     // For a dormant tenant: when part of it may be forgotten, and whether an operator's order applies to it.
     Time look_at = kNever;
@@ -108,12 +114,16 @@ class Registry {
   struct Share {
     Tenant* tenant = nullptr;
     Gpu* gpu = nullptr;
+    Share* parent = nullptr;         // the share of its tenant's parent on this GPU; null: none
+    double children_guaranteed = 0;  // the sum of its children's guarantees
     gpushare_spec spec = {};
     bool set = false;  // an operator has changed it since the configuration was read
     // Its tenant has no process: the limits of time and copies remain, but nothing is guaranteed, memory included.
     bool dormant = false;
     spec::Limits limits;
-    // Null: the tenant shares what quotas leave (Gpu::unpromised).
+    // What the quotas of a tenant and of its children are within: that of the parent. Null: it has none.
+    std::shared_ptr<MemoryPool> family;
+    // Null: the tenant shares its parent's quota, or without a parent what quotas leave (Gpu::unpromised).
     std::unique_ptr<MemoryBook> quota;
     TimeBook::Tenant* time = nullptr;
     CopyBook copies;
@@ -125,6 +135,7 @@ class Registry {
   struct Gpu {
     GpuInfo info;
     uint64_t capacity = 0;  // memory less the reserve
+    // To tenants without a parent: what their children are promised is in that.
     uint64_t promised = 0;
     double guaranteed = 0;
     bool draining = false;
@@ -143,7 +154,8 @@ class Registry {
   // `gpus` empty: the first process that opens a GPU describes it.
   explicit Registry(const std::vector<GpuInfo>& gpus);
 
-  // Applies all of the configuration or nothing. InvalidArgument, ResourceExhausted: the message says why not.
+  // Applies all of the configuration or nothing. InvalidArgument, ResourceExhausted, FailedPrecondition: the message says why
+  // not.
   absl::Status Apply(const Config& config, Time now, Changed& changed);
 
   // `keep` is called when grants of memory have grown, before their processes learn of it, so that they can be recorded.
@@ -197,7 +209,6 @@ class Registry {
 
  private:
   void TellOfDraining(Session& session, Changed& changed);
-  static constexpr double kRounding = 1e-9;  // tolerance for sums of guarantees
   // The process's own figure, limited to a month so that sums cannot overflow.
   static Nanos ThrottledOf(const ipc::UsagePage& usage) {
     constexpr int64_t kMost = int64_t{30} * 86'400 * 1'000'000'000;
@@ -223,13 +234,14 @@ class Registry {
   // The existing share, or a new dormant one, of a tenant without a process.
   Share* DormantShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed);
   absl::Status MayBeOwn(const std::string& spec) const;
-  // Whether the limits fit beside all shares except `but`.
+  // Whether the limits fit beside all shares except `but`: on the GPU, or within `parent`.
   absl::Status Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
-                     const Share* but) const;
+                     const Share* but, const Share* parent) const;
+  absl::Status AdmitOnGpu(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
+                          const Share* but) const;
   // Whether an unlisted tenant may have high priority: it must not take what is guaranteed to listed tenants.
   absl::Status AdmitHigh(const Gpu& gpu, const std::string& tenant,
                          const spec::Limits& limits) const;
-  absl::Status CheckQuota(const Share& share, const spec::Limits& limits) const;
   // A change of a share that has been found to fit.
   struct Checked {
     Share* share;
@@ -237,12 +249,33 @@ class Registry {
     spec::Limits limits;
     bool dormant = false;
   };
+  absl::Status CheckQuota(const Share& share, const spec::Limits& limits) const;
+  absl::Status CheckMoves(const Config& config, std::set<std::string>* moved) const;
+  absl::Status CheckOn(const Gpu& gpu, const Config& config, const std::set<std::string>& listed,
+                       const std::set<std::string>& moved, std::vector<Checked>* changes) const;
+  void Unlist(const std::set<std::string>& listed, Time now, Changed& changed);
+  void Move(const std::set<std::string>& moved, Time now, Changed& changed);
+  // Checks a change of a share, with what follows for its tenant's children, and adds them to `changes`.
+  absl::Status CheckChange(Share& share, const gpushare_spec& spec,
+                           std::vector<Checked>* changes) const;
+  // The parent's limits; null: no parent.
+  static const spec::Limits* LimitsOfParent(const Share& share) {
+    return share.parent == nullptr ? nullptr : &share.parent->limits;
+  }
+  // Takes the limits' promises, or gives them back.
+  static void Promise(Share& share, const spec::Limits& limits, bool gives_back = false);
+  static const char* CheckFamily(const Share& share);
+  void MakeQuota(Share& share);
+  static void SetQuota(Share& share, Changed& changed);
   void Assign(const Checked& change, Time now, Changed& changed);
   void Remove(Share& share, Time now, Changed& changed);
+  static void SetParent(Tenant& tenant, Tenant* parent);
+  static bool InUse(const Tenant& tenant) { return tenant.sessions > 0 || tenant.children > 0; }
   // Removes an unlisted tenant without a process, or makes it dormant if debt or orders outlast its processes.
   void Sweep(Tenant& tenant, Time now, Changed& changed);
   void SweepIfThere(const std::string& tenant, Time now, Changed& changed);
   void Forget(Tenant& tenant, Time now, Changed& changed);
+  bool HasShare(const Tenant& tenant) const;  // of any GPU
   bool HeldBack(const Tenant& tenant) const;
   bool Ordered(const Tenant& tenant) const;
   void Bound(uint32_t owner, Time now, Changed& changed);
@@ -250,7 +283,8 @@ class Registry {
   void ForgetUnusedGpus(Time now, Changed& changed);
   static uint64_t CapacityOf(const GpuInfo& gpu, const Config& config);
   MemoryBook& BookOf(Share& share) {
-    return share.quota != nullptr ? *share.quota : share.gpu->unpromised;
+    if (share.quota != nullptr) return *share.quota;
+    return share.parent != nullptr ? *share.parent->quota : share.gpu->unpromised;
   }
 
   Config config_;

@@ -25,11 +25,7 @@ absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::
     if (share == there->shares.end()) continue;
     const gpushare_spec merged = spec::MergeSpec(share->second->spec, keys);
     GPUSHARE_RETURN_IF_ERROR(CheckTenantSpec(merged));
-    GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
-                              spec::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, there->capacity));
-    GPUSHARE_RETURN_IF_ERROR(Admit(*there, tenant, limits, share->second.get()));
-    GPUSHARE_RETURN_IF_ERROR(CheckQuota(*share->second, limits));
-    changes.push_back({share->second.get(), merged, limits, share->second->dormant});
+    GPUSHARE_RETURN_IF_ERROR(CheckChange(*share->second, merged, &changes));
     ended.insert(spec::EndedBy(share->second->spec, keys));
   }
   if (!gpu.empty() && gpus_.find(gpu) == gpus_.end()) return NoGpu(gpu);
@@ -39,11 +35,38 @@ absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::
   }
   for (const Checked& each : changes) {
     Assign(each, now, changed);
-    each.share->set = true;
+    each.share->set |= each.share->tenant == at->second.get();
   }
   at->second->look_at = dormant_until_ = Time{};
   ended.erase("");
   return absl::StrJoin(ended, "; ");
+}
+
+absl::Status Registry::CheckChange(Share& share, const gpushare_spec& spec,
+                                   std::vector<Checked>* changes) const {
+  const Gpu& gpu = *share.gpu;
+  const Tenant& tenant = *share.tenant;
+  GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                            LimitsOf(spec, LimitsOfParent(share), gpu.capacity));
+  GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, limits, &share, share.parent));
+  GPUSHARE_RETURN_IF_ERROR(CheckQuota(share, limits));
+  changes->push_back({&share, spec, limits, share.dormant});
+  if (tenant.children == 0) return absl::OkStatus();
+  // Children that have no priority of their own have the new one.
+  double guaranteed = 0;
+  for (const auto& [name, other] : gpu.shares) {
+    if (other->parent != &share) continue;
+    GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits its, LimitsOf(other->spec, &limits, gpu.capacity));
+    const absl::Status within = CheckWithin(name, its, tenant.name, limits, guaranteed);
+    if (!within.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("tenant '", tenant.name, "' on GPU ", gpu.info.uuid,
+                       ": then its child does not fit: ", within.message()));
+    }
+    guaranteed += its.compute.guarantee;
+    changes->push_back({other.get(), other->spec, its, other->dormant});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Registry::Suspend(const std::string& tenant, bool suspended, Time now,

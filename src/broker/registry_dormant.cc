@@ -13,6 +13,12 @@
 
 namespace gpushare::broker {
 
+bool Registry::HasShare(const Tenant& tenant) const {
+  return std::any_of(gpus_.begin(), gpus_.end(), [&tenant](const auto& gpu) {
+    return gpu.second->shares.count(tenant.name) != 0;
+  });
+}
+
 bool Registry::HeldBack(const Tenant& tenant) const {
   // A drain of everything sets `draining` of every tenant, and is no order about this one.
   return tenant.suspended || (tenant.draining && !draining_);
@@ -44,12 +50,15 @@ void Registry::Forget(Tenant& tenant, Time now, Changed& changed) {
     }
   }
   dormant_.remove(&tenant);
+  Tenant* const parent = tenant.parent;
+  SetParent(tenant, nullptr);
   const std::string name = tenant.name;
   tenants_.erase(name);
+  if (parent != nullptr) Sweep(*parent, now, changed);  // it may have stayed for this child alone
 }
 
 void Registry::Sweep(Tenant& tenant, Time now, Changed& changed) {
-  if (tenant.listed || tenant.sessions > 0) return;
+  if (tenant.listed || InUse(tenant)) return;
   // No process may or would come back as this tenant.
   if (tenant.owner == kNobody || tenant.numbered) return Forget(tenant, now, changed);
   tenant.look_at = kNever;

@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The registry's figures and invariants.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
 #include "broker/registry.h"
+#include "broker/tenant_spec.h"
 #include "spec/text.h"
 
 namespace gpushare::broker {
-namespace {
-
-const char* NameOf(sched::Band band) {
-  switch (band) {
-    case sched::Band::kHigh:
-      return "high";
-    case sched::Band::kNormal:
-      return "normal";
-    case sched::Band::kLow:
-      return "low";
-  }
-  return "";
-}
-
-}  // namespace
-
 Snapshot Registry::TakeSnapshot(Time now) const {
   Snapshot snapshot;
   snapshot.at = now;
@@ -39,12 +25,13 @@ Snapshot Registry::TakeSnapshot(Time now) const {
       broker::Share& shown = snapshot.shares.emplace_back();
       shown.gpu = uuid;
       shown.tenant = name;
+      if (share->parent != nullptr) shown.parent = share->parent->tenant->name;
       shown.spec = spec::FormatSpec(share->spec);
       shown.labels = share->tenant->config.labels;
       shown.suspended = share->tenant->suspended;
       shown.draining = share->tenant->draining || gpu->draining;
       if (share->quota != nullptr) shown.memory_limit = share->quota->limit();
-      shown.priority = NameOf(share->limits.compute.band);
+      shown.priority = PriorityName(share->limits.compute.band);
       shown.guarantee = share->limits.compute.guarantee;
       shown.weight = share->limits.compute.weight;
       shown.cap = share->limits.compute.cap;
@@ -84,6 +71,14 @@ Snapshot Registry::TakeSnapshot(Time now) const {
       shown.throttled += ThrottledOf(usage);
     }
   }
+  // What a parent holds is with what its children do, as its quota is.
+  for (const auto& [share, place] : place_of) {
+    if (share->parent == nullptr) continue;
+    broker::Share& parent = snapshot.shares[place_of.at(share->parent)];
+    parent.memory_used += snapshot.shares[place].memory_used;
+    parent.memory_granted += snapshot.shares[place].memory_granted;
+    parent.memory_reclaiming += snapshot.shares[place].memory_reclaiming;
+  }
   for (broker::Share& shown : snapshot.shares) {
     // No peak is kept without a quota.
     if (shown.memory_limit == UINT64_MAX) shown.memory_peak = shown.memory_used;
@@ -121,11 +116,34 @@ std::vector<std::string> Registry::gpus() const {
   return uuids;
 }
 
+const char* Registry::CheckFamily(const Share& share) {
+  const Share* const parent = share.parent;
+  if ((parent == nullptr ? nullptr : parent->tenant) != share.tenant->parent) {
+    return "a share is not within its parent's";
+  }
+  if (parent == nullptr) {
+    return (share.family == nullptr) == (share.quota == nullptr)
+               ? nullptr
+               : "a share has a family without a quota";
+  }
+  if (parent->parent != nullptr) return "a share's parent has a parent";
+  if (parent->quota == nullptr) return "a share's parent has no quota";
+  return share.family == parent->family ? nullptr : "a share is of another family than its parent";
+}
+
 const char* Registry::CheckInvariants() const {
   for (const auto& [uuid, gpu] : gpus_) {
     uint64_t promised = 0, granted = gpu->unpromised.granted();
+    double guaranteed = 0;
+    std::map<const Share*, double> guaranteed_to_children;
     for (const auto& [name, share] : gpu->shares) {
-      promised += share->limits.memory.value_or(0);
+      if (share->parent == nullptr) {
+        promised += share->limits.memory.value_or(0);
+        guaranteed += share->limits.compute.guarantee;
+      } else {
+        guaranteed_to_children[share->parent] += share->limits.compute.guarantee;
+      }
+      if (const char* broken = CheckFamily(*share)) return broken;
       if (share->dormant && (share->quota != nullptr || share->limits.compute.guarantee > 0)) {
         return "a dormant share is promised something";
       }
@@ -134,6 +152,15 @@ const char* Registry::CheckInvariants() const {
       if (const char* broken = share->quota->CheckInvariants()) return broken;
     }
     if (promised != gpu->promised) return "the promises of a GPU do not add up";
+    if (std::abs(guaranteed - gpu->guaranteed) > kGuaranteeRounding) {
+      return "the guarantees of a GPU do not add up";
+    }
+    for (const auto& [name, share] : gpu->shares) {
+      const double sum = guaranteed_to_children[share.get()];
+      if (std::abs(sum - share->children_guaranteed) > kGuaranteeRounding) {
+        return "the guarantees of a tenant's children do not add up";
+      }
+    }
     if (promised > gpu->capacity) return "more memory is promised than there is";
     if (granted != gpu->pool.granted) return "what the books of a GPU have granted does not add up";
     if (granted > std::max(gpu->pool.capacity, gpu->pool.excused)) {
@@ -142,7 +169,8 @@ const char* Registry::CheckInvariants() const {
     if (const char* broken = gpu->unpromised.CheckInvariants()) return broken;
     if (const char* broken = gpu->time.CheckInvariants()) return broken;
   }
-  std::map<const Tenant*, int> sessions;
+  std::map<const Tenant*, int> sessions, children;
+  for (const auto& [name, tenant] : tenants_) ++children[tenant->parent];
   for (const Session& session : sessions_) {
     ++sessions[session.tenant];
     for (const Place& place : session.places) {
@@ -153,7 +181,8 @@ const char* Registry::CheckInvariants() const {
   if (dormant.size() != dormant_.size()) return "a tenant is dormant twice";
   for (const auto& [name, tenant] : tenants_) {
     if (sessions[tenant.get()] != tenant->sessions) return "a tenant's sessions do not add up";
-    const bool unused = !tenant->listed && tenant->sessions == 0;
+    if (children[tenant.get()] != tenant->children) return "a tenant's children do not add up";
+    const bool unused = !tenant->listed && !InUse(*tenant);
     if (unused != (dormant.count(tenant.get()) == 1)) return "who is dormant is not known";
   }
   return nullptr;

@@ -23,6 +23,7 @@ Remains::Tenant Registry::RemainsOf(const Tenant& tenant) {
           .listed = tenant.listed,
           .owner = tenant.owner,
           .spec = tenant.config.spec,
+          .parent = tenant.parent == nullptr ? "" : tenant.parent->name,
           .suspended = tenant.suspended,
           .draining = tenant.draining};
 }
@@ -55,7 +56,8 @@ Remains Registry::TakeRemains() {
   }
   for (const auto& [name, tenant] : tenants_) {
     const bool ordered = tenant->listed ? tenant->suspended || tenant->draining : Ordered(*tenant);
-    if (!ordered && tenant->sessions == 0) continue;
+    const bool stays = tenant->sessions > 0 || (!tenant->listed && tenant->children > 0);
+    if (!ordered && !stays) continue;
     remains.tenants.push_back(RemainsOf(*tenant));
   }
   for (const auto& [uuid, gpu] : gpus_) {
@@ -110,10 +112,15 @@ void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed
                               const Dropped& dropped) {
   std::vector<const Remains::Change*> left;
   for (const Remains::Change& change : remains.changes) left.push_back(&change);
-  std::set<std::pair<std::string, std::string>> there;  // GPU and tenant of each process's holdings
+  // GPU and tenant of each process's holdings, and its tenant's parent.
+  std::set<std::pair<std::string, std::string>> there;
   for (const Remains::Process& process : remains.processes) {
+    const auto tenant = tenants_.find(process.tenant);
+    if (tenant == tenants_.end()) continue;
+    const Tenant* const parent = tenant->second->parent;
     for (const Remains::Holding& holding : process.holds) {
       there.emplace(holding.gpu, process.tenant);
+      if (parent != nullptr) there.emplace(holding.gpu, parent->name);
     }
   }
   const auto restore = [&](const Remains::Change& change) -> absl::Status {
@@ -131,6 +138,9 @@ void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed
     GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
     // An unlisted tenant without a process on the GPU gets a dormant share, since others may hold the memory.
     const bool dormant = !tenant->second->listed && there.count({change.gpu, change.tenant}) == 0;
+    if (dormant && tenant->second->parent != nullptr) {
+      return absl::NotFoundError("the tenant is no longer listed, and has no process there");
+    }
     absl::StatusOr<Share*> share;
     if (dormant) {
       share = DormantShareOf(*tenant->second, *gpu->second, now, changed);
@@ -138,14 +148,15 @@ void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed
       share = ShareOf(*tenant->second, *gpu->second, now, changed);
     }
     GPUSHARE_RETURN_IF_ERROR(share.status());
-    GPUSHARE_ASSIGN_OR_RETURN(
-        const spec::Limits limits,
-        spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu->second->capacity));
-    if (!dormant) {
-      GPUSHARE_RETURN_IF_ERROR(Admit(*gpu->second, change.tenant, limits, *share));
-      GPUSHARE_RETURN_IF_ERROR(CheckQuota(**share, limits));
+    std::vector<Checked> changes;
+    if (dormant) {
+      GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                                LimitsOf(spec, nullptr, gpu->second->capacity));
+      changes.push_back({*share, spec, limits, dormant});
+    } else {
+      GPUSHARE_RETURN_IF_ERROR(CheckChange(**share, spec, &changes));
     }
-    Assign({*share, spec, limits, dormant}, now, changed);
+    for (const Checked& each : changes) Assign(each, now, changed);
     (*share)->set = true;
     return absl::OkStatus();
   };
@@ -196,6 +207,19 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
     if (left.suspended) Suspend(left.name, true, now, changed).IgnoreError();
   }
   for (const auto& [name, tenant] : tenants_) tenant->draining |= draining_;
+  // One that is no longer listed is within its former parent until its processes end, if that can still be a parent.
+  for (const Remains::Tenant& left : remains.tenants) {
+    const auto tenant = tenants_.find(left.name), parent = tenants_.find(left.parent);
+    if (left.parent.empty() || tenant == tenants_.end() || tenant->second->listed) continue;
+    const bool possible = parent != tenants_.end() && parent != tenant &&
+                          parent->second->parent == nullptr && tenant->second->children == 0;
+    if (possible) {
+      SetParent(*tenant->second, parent->second.get());
+    } else {
+      dropped(absl::StrCat("the parent of tenant '", left.name, "'"),
+              absl::NotFoundError("there is no such tenant any more"));
+    }
+  }
   RestoreChanges(remains, now, changed, dropped);
 
   std::vector<Session*> restored;
@@ -232,6 +256,7 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
         // The share no longer fits, so nothing is promised to the tenant, but what it holds still counts.
         dropped(absl::StrCat("the share of tenant '", left.tenant, "'"), share.status());
         tenant.config.spec.clear();
+        if (tenant.parent != nullptr && !HasShare(tenant)) SetParent(tenant, nullptr);
         share = ShareOf(tenant, *gpu->second, now, changed);
       }
       if (!share.ok()) {
@@ -247,7 +272,8 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
   std::vector<std::string> unused;
   for (const auto& [name, tenant] : tenants_) {
     unused.push_back(name);
-    if (tenant->listed || tenant->sessions > 0 || !HeldBack(*tenant)) continue;
+    if (tenant->listed || InUse(*tenant) || tenant->parent != nullptr) continue;
+    if (!HeldBack(*tenant)) continue;
     for (const auto& [uuid, gpu] : gpus_) DormantShareOf(*tenant, *gpu, now, changed);
   }
   for (const std::string& name : unused) SweepIfThere(name, now, changed);

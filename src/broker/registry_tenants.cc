@@ -157,6 +157,7 @@ absl::Status Registry::AdmitHigh(const Gpu& gpu, const std::string& tenant,
   double guaranteed = 0;
   std::string to;
   for (const TenantConfig& listed : config_.tenants) {
+    if (!listed.parent.empty()) continue;  // out of its parent's guarantee
     const absl::StatusOr<gpushare_spec> spec = SpecOn(listed, gpu.info.uuid);
     if (!spec.ok()) continue;
     const auto its = spec::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity);
@@ -173,7 +174,7 @@ absl::Status Registry::AdmitHigh(const Gpu& gpu, const std::string& tenant,
     if (counts) caps += share->limits.compute.cap;
   }
   const double left = std::max(0.0, 1 - guaranteed - caps);
-  if (limits.compute.cap <= left + kRounding) return absl::OkStatus();
+  if (limits.compute.cap <= left + kGuaranteeRounding) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "tenant '", tenant, "' on GPU ", gpu.info.uuid, ": priority=high with a cap of ",
       spec::FormatShare(limits.compute.cap), " asked, ",

@@ -50,8 +50,9 @@ struct Remains {
   struct Tenant {
     std::string name;
     bool listed = false;
-    uint32_t owner = 0;  // only if not listed
-    std::string spec;    // only if not listed
+    uint32_t owner = 0;       // only if not listed
+    std::string spec;         // only if not listed
+    std::string parent = {};  // the tenant whose share its own is within; empty: none
     bool suspended = false, draining = false;
     bool operator==(const Tenant&) const = default;
   };

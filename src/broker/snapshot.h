@@ -54,10 +54,12 @@ struct Stranger {
 struct Share {
   std::string gpu;  // UUID
   std::string tenant;
-  std::string spec;  // in force
+  std::string parent;  // the tenant whose share it is within; empty: none
+  std::string spec;    // in force
   std::map<std::string, std::string> labels;
   bool suspended = false, draining = false;
   uint64_t memory_limit = UINT64_MAX;  // UINT64_MAX: none
+  // Of a parent with what its children hold.
   uint64_t memory_used = 0, memory_granted = 0, memory_peak = 0;
   uint64_t memory_reclaiming = 0;  // the part of memory_granted that ended processes hold
   uint64_t allocations_denied = 0;

@@ -1,10 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "broker/tenant_spec.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "spec/spec.h"
+#include "spec/text.h"
 
 namespace gpushare::broker {
+gpushare_priority PriorityOf(sched::Band band) {
+  switch (band) {
+    case sched::Band::kHigh:
+      return GPUSHARE_PRIORITY_HIGH;
+    case sched::Band::kLow:
+      return GPUSHARE_PRIORITY_LOW;
+    case sched::Band::kNormal:
+      break;
+  }
+  return GPUSHARE_PRIORITY_NORMAL;
+}
 
 absl::Status CheckTenantSpec(const gpushare_spec& spec) {
   GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
@@ -34,6 +51,51 @@ absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& tenant, const std::stri
   }
   GPUSHARE_RETURN_IF_ERROR(CheckTenantSpec(spec));
   return spec;
+}
+
+absl::StatusOr<spec::Limits> LimitsOf(const gpushare_spec& spec, const spec::Limits* parent,
+                                      uint64_t capacity) {
+  const gpushare_priority priority =
+      parent == nullptr ? GPUSHARE_PRIORITY_UNSET : PriorityOf(parent->compute.band);
+  return spec::ResolveSpec(spec, priority, capacity);
+}
+
+absl::Status CheckWithin(const std::string& child, const spec::Limits& limits,
+                         const std::string& parent, const spec::Limits& of_parent, double others) {
+  const std::string who = absl::StrCat("tenant ", Quoted(child), ": ");
+  const std::string of = absl::StrCat("its parent ", Quoted(parent));
+  if (!of_parent.memory) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        who, of, " has no memory quota, which its children would be within; give it ", "'memory'"));
+  }
+  if (limits.compute.band < of_parent.compute.band) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, "priority: ", PriorityName(limits.compute.band), " given, but ", of,
+                     " is ", PriorityName(of_parent.compute.band),
+                     "; no child is above its parent: lower the child's, or raise the parent's"));
+  }
+  const double all = of_parent.compute.guarantee, asked = limits.compute.guarantee;
+  if (asked <= 0 || others + asked <= all + kGuaranteeRounding) return absl::OkStatus();
+  const auto text = [](double part) {
+    return spec::FormatShare(std::round(std::max(0.0, part) * 1e9) / 1e9);
+  };
+  return absl::ResourceExhaustedError(absl::StrCat(
+      who, "a guarantee of ", text(asked), " asked, ", text(all - others), " left of the ",
+      text(all), " of ", of, " (", text(others),
+      " guaranteed to its other children); ask for less ('compute' or 'guarantee'), or raise the "
+      "parent's"));
+}
+
+const char* PriorityName(sched::Band band) {
+  switch (band) {
+    case sched::Band::kHigh:
+      return "high";
+    case sched::Band::kNormal:
+      return "normal";
+    case sched::Band::kLow:
+      break;
+  }
+  return "low";
 }
 
 }  // namespace gpushare::broker

@@ -252,6 +252,67 @@ class Lists(unittest.TestCase):
         self.assertNotIn("(GPUSHARE_BROKER)", none.stderr)
 
 
+def documented_family():
+    """The example of docs/broker.md, for whoever runs this test."""
+    page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "broker.md")
+    with open(page, encoding="utf-8") as file:
+        section = file.read().split("\n## Budgets inside budgets\n")[1]
+    example = section.split("```yaml\n")[1].split("```")[0]
+    return re.sub(r"\n +(users|groups): .*", "", example)
+
+
+class Families(unittest.TestCase):
+    def test_children_are_within_their_parent(self):
+        with broker(documented_family()) as running, Process(running.path, "alice").open() as alice, \
+                Process(running.path, "bob").open() as bob:
+            for process in alice, bob:
+                process.says(memory_charged=0, time_used=1_000_000_000)
+            shares = {share["tenant"]: share for share in running.list()["shares"]}
+            self.assertEqual({name: share["parent"] for name, share in shares.items()},
+                             {"alice": "research", "bob": "research", "research": ""})
+            memory = running.list()["gpus"][0]
+            self.assertEqual(memory["memory_promised"], shares["research"]["memory_limit"])
+            self.assertEqual(memory["guaranteed"], 0.6)
+            granted = sum(shares[name]["memory_granted"] for name in ("alice", "bob"))
+            self.assertEqual(shares["research"]["memory_granted"], granted)
+            self.assertLessEqual(granted, shares["research"]["memory_limit"])
+            for command in ["list"], ["top", "--once", "--interval", "0.1"]:
+                self.assertRegex(running.command(*command).stdout, r"\nresearch .*\n  alice .*\n.*\n  bob ")
+            self.assertRegex(running.command("metrics").stdout,
+                             r'gpushare_memory_used_bytes{device_uuid="%s",tenant="bob",parent="research"} ' % GPU)
+
+    def test_a_change_is_within_both(self):
+        with broker(documented_family()) as running, Process(running.path, "alice").open(), Process(running.path, "bob").open():
+            refused = running.command("set", "bob", "guarantee=50%")
+            self.assertEqual(refused.returncode, STATUS_REFUSED)
+            self.assertIn("40% left of the 60% of its parent 'research'", refused.stderr)
+            self.assertEqual(running.command("set", "bob", "guarantee=40%").returncode, 0)
+            lower = running.command("set", "research", "guarantee=50%")
+            self.assertEqual(lower.returncode, STATUS_REFUSED)
+            self.assertIn("then its child does not fit: tenant 'bob'", lower.stderr)
+            shown = running.command("set", "research", "memory=30%")
+            self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+            self.assertRegex(shown.stdout, r"\n  bob ")
+            self.assertEqual(running.share("bob")["memory_limit"], running.share("research")["memory_limit"])
+
+    def test_the_configuration_read_again_moves_tenants_without_processes(self):
+        example = documented_family()
+        with broker(example) as running, Process(running.path, "alice").open():
+            running.configure(example.replace("name: bob\n    parent: research", "name: bob\n    parent: online"))
+            self.assertEqual(running.command("reload").returncode, 0)
+            with Process(running.path, "bob").open():
+                self.assertEqual(running.share("bob")["parent"], "online")
+                running.configure(example)
+                refused = running.command("reload")
+                self.assertEqual(refused.returncode, STATUS_REFUSED)
+                self.assertIn("tenant 'bob': its parent cannot be another one while its processes run", refused.stderr)
+                self.assertEqual(running.share("bob")["parent"], "online")
+            running.configure(example.replace("parent: research", "parent: nobody"))
+            refused = running.command("reload")
+            self.assertEqual(refused.returncode, STATUS_REFUSED)
+            self.assertRegex(refused.stderr, r"broker.yaml:5: tenants\[1\].parent: there is no tenant 'nobody'")
+
+
 class Top(unittest.TestCase):
     def test_rates_are_of_the_interval(self):
         with broker() as running, Process(running.path, "online", "serve").open() as process:

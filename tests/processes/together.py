@@ -105,9 +105,10 @@ def unmodified(code):
 
 
 class Together(unittest.TestCase):
-    def together(self, tenants, more="", of=None, floor=None):
+    def together(self, tenants, more="", of=None, floor=None, parents=None):
         """Runs one program for each (spec, code) in `tenants`, and returns the JSON that each printed. Each is a tenant of its own,
-        unless `of` lists the indices of the programs' tenants, whose specs count once. `floor` goes to the broker's configuration."""
+        unless `of` lists the indices of the programs' tenants, whose specs count once. `floor` goes to the broker's configuration.
+        `parents`: (spec, indices of its children) of tenants without programs."""
         with tempfile.TemporaryDirectory(prefix="gpushare-processes-") as folder:
             socket = os.path.join(folder, "broker.sock")
             name = os.path.basename(folder)
@@ -119,8 +120,12 @@ class Together(unittest.TestCase):
 
             command = [BROKER, str(os.getpid()), socket]
             of = of or list(range(len(tenants)))
+            within = {child: f"p{i}" for i, (_, children) in enumerate(parents or []) for child in children}
+            for i, (spec, _) in enumerate(parents or []):
+                command += [f"p{i}", spec]
             for tenant in sorted(set(of)):
                 command += [f"t{tenant}", tenants[of.index(tenant)][0]]
+                command += ["--within", within[tenant]] if tenant in within else []
             command += ["--floor", floor] if floor else []
             children = [subprocess.Popen(command, env=environment(0), stderr=subprocess.PIPE, text=True)]
             deadline = time.monotonic() + 20

@@ -20,8 +20,9 @@ namespace gpushare::cli {
 namespace {
 
 broker::Snapshot OnlyOf(broker::Snapshot snapshot, const std::string& tenant) {
-  std::erase_if(snapshot.shares,
-                [&](const broker::Share& share) { return share.tenant != tenant; });
+  std::erase_if(snapshot.shares, [&](const broker::Share& share) {
+    return share.tenant != tenant && share.parent != tenant;
+  });
   return snapshot;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/broker/figures.h"
 
 #include <cstdio>
+#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -61,6 +62,28 @@ std::string StateCell(const broker::ProcessShare& process) {
   return absl::StrCat("holds more than it ",
                       process.audit == broker::AuditResult::kOverGrant ? "was granted" : "says",
                       ": ", MemoryCell(process.memory_by_driver));
+}
+
+std::vector<const broker::Share*> InFamilies(const broker::Snapshot& snapshot,
+                                             const std::string& gpu) {
+  std::vector<const broker::Share*> shares;
+  std::map<std::string, std::vector<const broker::Share*>> children;
+  for (const broker::Share& share : snapshot.shares) {
+    if (share.gpu == gpu && !share.parent.empty()) children[share.parent].push_back(&share);
+  }
+  for (const broker::Share& share : snapshot.shares) {
+    if (share.gpu != gpu || !share.parent.empty()) continue;
+    shares.push_back(&share);
+    const auto own = children.extract(share.tenant);
+    if (!own.empty()) shares.insert(shares.end(), own.mapped().begin(), own.mapped().end());
+  }
+  // Those whose parent is not in the snapshot.
+  for (const auto& [parent, own] : children) shares.insert(shares.end(), own.begin(), own.end());
+  return shares;
+}
+
+std::string TenantCell(const broker::Share& share) {
+  return absl::StrCat(share.parent.empty() ? "" : "  ", NameCell(share.tenant));
 }
 
 std::string NameCell(const std::string& name) { return Printable(name, 63); }

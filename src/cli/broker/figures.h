@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "broker/snapshot.h"
 
@@ -17,6 +18,11 @@ std::string SecondsCell(Nanos time);     // "90.0 s"
 std::string AskedCell(const broker::Share& share);
 std::string StateCell(const broker::Share& share);  // "", "suspended", "draining", both
 std::string StateCell(const broker::ProcessShare& process);
+// The shares of a GPU, each followed by those of its children.
+std::vector<const broker::Share*> InFamilies(const broker::Snapshot& snapshot,
+                                             const std::string& gpu);
+// The tenant's name, indented if it has a parent.
+std::string TenantCell(const broker::Share& share);
 std::string NameCell(const std::string& name);
 // The program without the folders of its files.
 std::string ProgramCell(const std::string& program);

@@ -38,10 +38,11 @@ std::string ListText(const broker::Snapshot& snapshot, const std::string& tenant
                      {"spec, program"},
                      {"state"}});
     bool any = false;
-    for (const broker::Share& share : snapshot.shares) {
-      if (share.gpu != gpu.uuid || (!tenant.empty() && share.tenant != tenant)) continue;
+    for (const broker::Share* const each : InFamilies(snapshot, gpu.uuid)) {
+      const broker::Share& share = *each;
+      if (!tenant.empty() && share.tenant != tenant && share.parent != tenant) continue;
       any = true;
-      table.AddRow({NameCell(share.tenant), "", MemoryCell(share.memory_used),
+      table.AddRow({TenantCell(share), "", MemoryCell(share.memory_used),
                     MemoryCell(share.memory_limit), MemoryCell(share.memory_peak),
                     MemoryCell(share.memory_overhead()), SecondsCell(share.time_used),
                     NameCell(share.spec), StateCell(share)});

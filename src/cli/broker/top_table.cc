@@ -47,7 +47,9 @@ double PerSecond(double amount, Nanos time) {
 class Interval {
  public:
   Interval(const Snapshot* before, const Snapshot& now)
-      : before_(before), length_(before == nullptr ? Nanos(0) : now.at - before->at) {
+      : before_(before),
+        shares_(now.shares),
+        length_(before == nullptr ? Nanos(0) : now.at - before->at) {
     for (const Share& share : now.shares) {
       double processes = 0;
       for (const ProcessShare& process : share.processes) {
@@ -68,7 +70,24 @@ class Interval {
     return at == all_.end() || at->second <= 1 ? part : part / at->second;
   }
 
+  // `device` of a parent with what its children got, as its limits are theirs too.
   std::optional<Rates> Of(const Share& now) const {
+    std::optional<Rates> rates = OwnOf(now);
+    if (!rates.has_value()) return rates;
+    for (const Share& other : shares_) {
+      if (other.gpu != now.gpu || other.parent != now.tenant) continue;
+      if (const std::optional<Rates> its = OwnOf(other)) rates->device += its->device;
+    }
+    return rates;
+  }
+  // The process's part of the device's time.
+  std::optional<double> Of(const Share& share, const ProcessShare& now) const {
+    const std::optional<double> part = Measured(share, now);
+    return part.has_value() ? std::optional(OfDevice(share.gpu, *part)) : std::nullopt;
+  }
+
+ private:
+  std::optional<Rates> OwnOf(const Share& now) const {
     const Share* const then = Then(now);
     if (then == nullptr || now.time_used < then->time_used || now.launches < then->launches ||
         now.waits < then->waits || now.throttled < then->throttled) {
@@ -80,13 +99,6 @@ class Interval {
         PerSecond(static_cast<double>(now.launches - then->launches), length_),
         PerSecond(static_cast<double>(now.waits - then->waits), length_)};
   }
-  // The process's part of the device's time.
-  std::optional<double> Of(const Share& share, const ProcessShare& now) const {
-    const std::optional<double> part = Measured(share, now);
-    return part.has_value() ? std::optional(OfDevice(share.gpu, *part)) : std::nullopt;
-  }
-
- private:
   double Used(Nanos time) const {
     return PerSecond(static_cast<double>(time.count()) / 1e9, length_);
   }
@@ -101,6 +113,7 @@ class Interval {
   }
 
   const Snapshot* const before_;
+  const std::vector<Share>& shares_;
   const Nanos length_;
   std::map<std::string, double> all_;  // by GPU: the sum over its processes
 };
@@ -133,10 +146,10 @@ std::string TopText(const Snapshot* before, const Snapshot& now) {
                      {"waits", Align::kRight},
                      {"launches", Align::kRight},
                      {"state, program"}});
-    for (const Share& share : now.shares) {
-      if (share.gpu != gpu.uuid) continue;
+    for (const Share* const each : InFamilies(now, gpu.uuid)) {
+      const Share& share = *each;
       const std::optional<Rates> rates = interval.Of(share);
-      table.AddRow({NameCell(share.tenant), "", MemoryCell(share.memory_used),
+      table.AddRow({TenantCell(share), "", MemoryCell(share.memory_used),
                     MemoryCell(share.memory_limit), AskedCell(share),
                     rates ? ShareCell(rates->device) : "-",
                     rates ? ShareCell(rates->throttled) : "-", rates ? Rate(rates->waits) : "-",
@@ -162,6 +175,7 @@ std::string TopJson(const Snapshot* before, const Snapshot& now) {
   for (const Share& share : now.shares) {
     const std::optional<Rates> rates = interval.Of(share);
     out.BeginObject().Key("gpu").String(share.gpu).Key("tenant").String(share.tenant);
+    out.Key("parent").String(share.parent);
     out.Key("memory_used").Integer(static_cast<int64_t>(share.memory_used)).Key("memory_limit");
     share.memory_limit == UINT64_MAX ? out.Null()
                                      : out.Integer(static_cast<int64_t>(share.memory_limit));

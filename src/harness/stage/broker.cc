@@ -2,9 +2,9 @@
 // A broker on the driver that GPUSHARE_DRIVER names. It uses that driver's clock, so that its grants on the simulated GPU are the
 // same in every run.
 //
-//   GPUSHARE_SIM=shared=NAME,processes=3,place=0 broker PARENT SOCKET TENANT SPEC [TENANT SPEC]... [--floor PART]
+//   GPUSHARE_SIM=shared=NAME,processes=3,place=0 broker PARENT SOCKET TENANT SPEC [--within TENANT] [TENANT SPEC]... [--floor PART]
 //
-// Creates SOCKET.ready when it accepts connections. Ends when the last of its processes ends, or when its parent, process PARENT,
+// `--within` names the parent of the tenant before it. Creates SOCKET.ready when it accepts connections. Ends when the last of its processes ends, or when its parent, process PARENT,
 // does.
 #include <cstdio>
 #include <fstream>
@@ -40,6 +40,11 @@ int main(int argc, char** argv) {
   for (int i = 3; i + 1 < argc; i += 2) {
     if (std::string(argv[i]) == "--floor") {
       config.floor = spec::ParseShare(argv[i + 1]).value_or(0);
+      continue;
+    }
+    if (std::string(argv[i]) == "--within") {
+      if (config.tenants.empty()) return 2;
+      config.tenants.back().parent = argv[i + 1];
       continue;
     }
     config.tenants.emplace_back();

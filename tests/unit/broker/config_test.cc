@@ -121,8 +121,8 @@ TEST(BrokerConfig, NamesLineKeyGivenAndAllowed) {
             "unlisted, reserve, "
             "audit, reclaim, slice, floor, tenants");
   EXPECT_EQ(Refused("tenants:\n- name: a\n  sepc: memory=1GiB\n"),
-            "broker.yaml:3: tenants[0]: there is no key 'sepc'; allowed: name, spec, on, users, "
-            "groups, labels");
+            "broker.yaml:3: tenants[0]: there is no key 'sepc'; allowed: name, spec, on, parent, "
+            "users, groups, labels");
   EXPECT_EQ(Refused("\n\nunlisted: yes\n"),
             "broker.yaml:3: unlisted: 'yes' given; allowed: true or false");
   EXPECT_THAT(Refused("tenants:\n- name: a\n  spec: memory=1\n"),
@@ -181,7 +181,7 @@ TEST(BrokerConfig, RefusesNamesThatAreNone) {
         << interval;
   }
   EXPECT_THAT(Refused("audit: {allowance: lots}"), HasSubstr("allowed: a size, as in 1GiB"));
-  for (const char* label : {"9a", "a-b", "__a", "tenant", "device_uuid", "''"}) {
+  for (const char* label : {"9a", "a-b", "__a", "tenant", "parent", "device_uuid", "''"}) {
     EXPECT_THAT(Refused(absl::StrCat("tenants: [{name: a, labels: {", label, ": b}}]")),
                 HasSubstr("a label of a metric"))
         << label;
@@ -235,12 +235,61 @@ TEST(BrokerConfig, WhatAGpuChangesIsValidWithTheRest) {
       HasSubstr(absl::StrCat("broker.yaml:5: tenants[0].on.", kGpu)));
 }
 
-TEST(BrokerConfig, SaysThatATenantHasNoParentYet) {
-  const absl::Status told =
-      ParseConfig("tenants:\n- name: a\n- name: b\n  parent: a\n", "broker.yaml").status();
-  EXPECT_EQ(told.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(told.message()),
-              HasSubstr("broker.yaml:4: tenants[1].parent: budgets inside budgets"));
+TEST(BrokerConfig, ATenantMayHaveAParent) {
+  // In whatever order they are. What the children are promised comes out of the parent's.
+  const auto config = ParseConfig(
+      "tenants:\n- {name: a, parent: team, spec: 'memory=60%,guarantee=40%'}\n"
+      "- {name: team, spec: 'memory=70%,guarantee=60%'}\n"
+      "- {name: b, parent: team, spec: 'memory=60%,guarantee=20%'}\n"
+      "- {name: c, spec: 'memory=30%,guarantee=40%'}\n",
+      "broker.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->tenants[0].parent, "team");
+  EXPECT_EQ(config->tenants[1].parent, "");
+}
+
+TEST(BrokerConfig, RefusesParentsThatAreNone) {
+  const std::string team = "tenants:\n- name: team\n  spec: memory=4GiB\n";
+  EXPECT_EQ(Refused(team + "- name: a\n  parent: tema\n"),
+            "broker.yaml:5: tenants[1].parent: there is no tenant 'tema'; allowed: the name of "
+            "another tenant of this file");
+  EXPECT_EQ(Refused(team + "- name: a\n  spec: ''\n  parent: a\n"),
+            "broker.yaml:6: tenants[1].parent: parents in a circle: 'a' in 'a'; allowed: a tenant "
+            "without a parent");
+  EXPECT_THAT(Refused("tenants:\n- {name: a, parent: b}\n- {name: b, parent: c}\n"
+                      "- {name: c, parent: a}\n"),
+              HasSubstr("parents in a circle: 'c' in 'a' in 'b' in 'c'"));
+  EXPECT_THAT(Refused(team + "- {name: a, parent: [team]}\n"), HasSubstr("the name of a tenant"));
+  EXPECT_THAT(Refused(team + "- {name: a, parent: ''}\n"), HasSubstr("broker.yaml:4: tenants[1]"));
+  const absl::Status deep =
+      ParseConfig(team + "- name: a\n  parent: team\n- name: b\n  parent: a\n", "broker.yaml")
+          .status();
+  EXPECT_TRUE(absl::IsUnimplemented(deep));
+  EXPECT_EQ(deep.message(),
+            "broker.yaml:7: tenants[2].parent: 'a' has a parent itself, 'team'; budgets inside "
+            "budgets are one level deep: name a tenant without a parent");
+}
+
+TEST(BrokerConfig, ChildrenHaveNoMoreThanTheirParent) {
+  EXPECT_EQ(Refused("tenants:\n- name: team\n- name: a\n  parent: team\n"),
+            "broker.yaml:3: tenants[1]: tenant 'a': its parent 'team' has no memory quota, which "
+            "its children would be within; give it 'memory'");
+  const std::string team = "tenants:\n- {name: team, spec: 'memory=4GiB,guarantee=50%'}\n";
+  EXPECT_EQ(Refused(team + "- {name: a, parent: team, spec: guarantee=30%}\n"
+                           "- {name: b, parent: team, spec: compute=30%}\n"),
+            "broker.yaml:4: tenants[2]: tenant 'b': a guarantee of 30% asked, 20% left of the 50% "
+            "of its parent 'team' (30% guaranteed to its other children); ask for less ('compute' "
+            "or 'guarantee'), or raise the parent's");
+  EXPECT_THAT(Refused(team + "- {name: a, parent: team, spec: priority=high}\n"),
+              HasSubstr("priority: high given, but its parent 'team' is normal"));
+  // On one GPU only, by what either of them has there.
+  EXPECT_THAT(Refused(team + "- name: a\n  parent: team\n  on: {" + kGpu + ": priority=high}\n"),
+              HasSubstr(absl::StrCat("tenants[1]: on ", kGpu, ": tenant 'a': priority: high")));
+  EXPECT_THAT(Refused(absl::StrCat("tenants:\n- name: team\n  spec: memory=4GiB,guarantee=50%\n"
+                                   "  on: {",
+                                   kGpu, ": guarantee=20%}\n",
+                                   "- {name: a, parent: team, spec: guarantee=30%}\n")),
+              HasSubstr(absl::StrCat("broker.yaml:5: tenants[1]: on ", kGpu, ": tenant 'a'")));
 }
 
 TEST(BrokerConfig, RefusesWhatATenantOfABrokerCannotHave) {

@@ -113,7 +113,8 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
   Remains remains;
   remains.draining = true;
   remains.gpus = {{.uuid = "GPU-1", .memory = 16ull << 30, .sm_count = 132, .draining = true}};
-  remains.tenants = {{.name = "a", .listed = true, .owner = 7, .spec = "memory=1GiB"}};
+  remains.tenants = {
+      {.name = "a", .listed = true, .owner = 7, .spec = "memory=1GiB", .parent = "team"}};
   remains.changes = {{.gpu = "GPU-1", .tenant = "a", .configured = "", .spec = "cap=50%"}};
   remains.processes = {{.session = 3,
                         .pid = 42,
@@ -145,7 +146,7 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
   };
   EXPECT_TRUE(refused(""));
   EXPECT_TRUE(refused("[]"));
-  EXPECT_TRUE(refused(with("\"version\": 2", "\"version\": 1")));
+  EXPECT_TRUE(refused(with("\"version\": 3", "\"version\": 2")));
   EXPECT_TRUE(refused(with("\"pid\": 42", "\"pid\": -42")));
   EXPECT_TRUE(refused(with("1073741824", "18446744073709551615")));
   EXPECT_TRUE(refused(with("\"began\": 1234", "\"begun\": 1234")));

@@ -62,6 +62,16 @@ TEST(BrokerMetrics, HasWhatAnAuditFound) {
   EXPECT_EQ(ValueOf(text, "gpushare_device_strangers_memory_bytes" + gpu), "600");
 }
 
+TEST(BrokerMetrics, NameTheParentOfAChild) {
+  Snapshot snapshot = TwoTenants();
+  snapshot.shares[1].parent = "online";
+  const std::string text = ToPrometheus(snapshot);
+  EXPECT_EQ(ValueOf(text, absl::StrCat("gpushare_tenant_suspended{device_uuid=\"", kGpuOfTwo,
+                                       "\",tenant=\"batch\",parent=\"online\"}")),
+            "1");
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_tenant_suspended") + kOnline), "0");
+}
+
 TEST(BrokerMetrics, CountFindingsOfTimeWhereTheDriverHasNoFigureOfMemory) {
   Snapshot snapshot = TwoTenants();
   snapshot.audited = true;

@@ -65,6 +65,47 @@ TEST(BrokerList, ShowsWhatTheAuditFoundOfTime) {
   EXPECT_THAT(ListText(snapshot), HasSubstr("  runs past gpushare\n"));
 }
 
+broker::Snapshot WithAFamily() {
+  Snapshot snapshot = TwoTenants();
+  snapshot.shares[0].parent = "team";
+  broker::Share team;
+  team.gpu = broker::kGpuOfTwo;
+  team.tenant = "team";
+  team.memory_limit = uint64_t{16} << 30;
+  team.memory_used = snapshot.shares[0].memory_used;
+  snapshot.shares.push_back(team);
+  return snapshot;
+}
+
+TEST(BrokerList, ShowsChildrenBelowTheirParent) {
+  const std::string text = ListText(WithAFamily());
+  const size_t batch = text.find("\nbatch "), team = text.find("\nteam "),
+               online = text.find("\n  online ");
+  ASSERT_NE(online, std::string::npos) << text;
+  EXPECT_LT(batch, team);
+  EXPECT_LT(team, online);
+  EXPECT_LT(online, text.find(" 4242 "));
+  const std::string family = ListText(WithAFamily(), "team");
+  EXPECT_THAT(family, HasSubstr("\n  online "));
+  EXPECT_THAT(family, Not(HasSubstr("batch")));
+}
+
+// Its limits are those of all of them, so what it got is, too.
+TEST(BrokerTop, AParentGotWhatItsChildrenGot) {
+  const Snapshot before = WithAFamily();
+  Snapshot now = before;
+  now.at += Millis(500);
+  now.shares[0].time_used += Millis(200);
+  now.shares[2].time_used += Millis(50);
+  now.shares[2].launches += 7;
+  const nlohmann::json json = nlohmann::json::parse(TopJson(&before, now));
+  EXPECT_EQ(json["shares"][0]["parent"], "team");
+  EXPECT_NEAR(json["shares"][0]["got"], 0.4, 1e-9);
+  EXPECT_NEAR(json["shares"][2]["got"], 0.5, 1e-9);
+  EXPECT_EQ(json["shares"][2]["launches_per_s"], 14);
+  EXPECT_THAT(TopText(&before, now), HasSubstr("\n  online "));
+}
+
 TEST(BrokerTop, ShowsRatesOfTheInterval) {
   const Snapshot before = TwoTenants();
   Snapshot now = before;

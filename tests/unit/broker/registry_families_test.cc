@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tenants of a registry that have a parent.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "broker/json.h"
+#include "tests/unit/broker/registry_bench.h"
+
+namespace gpushare::broker {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RegistryFamilies : public RegistryBench {
+ protected:
+  struct Entry {
+    std::string name, spec, parent = {};
+  };
+  static Config Of(const std::vector<Entry>& entries) {
+    Config config;
+    for (const Entry& entry : entries) {
+      TenantConfig& tenant = config.tenants.emplace_back();
+      tenant.name = entry.name;
+      tenant.spec = entry.spec;
+      tenant.parent = entry.parent;
+    }
+    return config;
+  }
+  void Use(const std::vector<Entry>& entries) {
+    const absl::Status applied = Apply(Of(entries));
+    ASSERT_TRUE(applied.ok()) << applied;
+    ASSERT_STREQ(registry_.CheckInvariants(), nullptr);
+  }
+  // A refused configuration changes nothing.
+  std::string Refused(const std::vector<Entry>& entries) {
+    const std::string before = ToJson(registry_.TakeSnapshot(now_));
+    const absl::Status applied = Apply(Of(entries));
+    EXPECT_FALSE(applied.ok());
+    EXPECT_EQ(ToJson(registry_.TakeSnapshot(now_)), before);
+    EXPECT_STREQ(registry_.CheckInvariants(), nullptr);
+    return std::string(applied.message());
+  }
+  std::string SetRefused(const std::string& tenant, const std::string& change) {
+    return std::string(registry_.Set(tenant, "", change, now_, changed_).status().message());
+  }
+  // Takes all memory that it can get, 64 MiB at a time, while the others answer.
+  void Fill(Process& process) {
+    constexpr uint64_t kPiece = 64 << 20;
+    for (;;) {
+      process.pages.Ask(process.pages.usage.memory_charged + kPiece);
+      for (int i = 0; i < 1000 && !process.pages.answered(); ++i) {
+        Look(Millis(1));
+        for (Process& each : processes_) {
+          if (each.session != nullptr) each.pages.AnswerRecall();
+        }
+      }
+      if (process.pages.granted() < process.pages.usage.memory_charged + kPiece) return;
+      process.pages.usage.memory_charged += kPiece;
+    }
+  }
+};
+
+TEST_F(RegistryFamilies, WhatAChildIsPromisedComesOutOfItsParents) {
+  Use({{"team", "memory=10GiB,guarantee=60%"},
+       {"a", "memory=10GiB,guarantee=40%", "team"},
+       {"b", "memory=10GiB,guarantee=20%", "team"},
+       {"other", "memory=6GiB,guarantee=40%"}});
+  const Snapshot snapshot = registry_.TakeSnapshot(now_);
+  EXPECT_EQ(snapshot.gpus[0].memory_promised, 16 * kGibibyte);
+  EXPECT_NEAR(snapshot.gpus[0].guaranteed, 1, 1e-9);
+  EXPECT_EQ(Shown("a")->parent, "team");
+  EXPECT_EQ(Shown("team")->parent, "");
+}
+
+TEST_F(RegistryFamilies, AllTogetherHoldNoMoreThanTheParentsQuota) {
+  Use({{"team", "memory=4GiB"},
+       {"a", "memory=3GiB", "team"},
+       {"b", "memory=3GiB", "team"},
+       {"c", "", "team"},
+       {"other", "memory=1GiB"}});
+  Process &a = Start("a", ""), &b = Start("b", ""), &c = Start("c", ""),
+          &other = Start("other", "");
+  Process& team = Start("team", "");
+  Fill(a);
+  EXPECT_EQ(a.pages.usage.memory_charged.load(), 3 * kGibibyte);
+  Fill(b);
+  EXPECT_EQ(b.pages.usage.memory_charged.load(), 1 * kGibibyte);
+  for (Process* const late : {&c, &team}) {
+    Fill(*late);
+    EXPECT_EQ(late->pages.usage.memory_charged.load(), 0u);
+  }
+  EXPECT_EQ(Shown("team")->memory_used, 4 * kGibibyte) << "of all of them";
+  EXPECT_EQ(Shown("team")->memory_peak, 4 * kGibibyte);
+  EXPECT_EQ(Shown("a")->memory_used, 3 * kGibibyte);
+  Fill(other);
+  EXPECT_EQ(other.pages.usage.memory_charged.load(), kGibibyte) << "it has what is its own";
+  // What one leaves is its siblings', with and without a quota of their own.
+  End(a);
+  Fill(c);
+  EXPECT_EQ(c.pages.usage.memory_charged.load(), 3 * kGibibyte);
+}
+
+// Its process sees the quota that bounds it.
+TEST_F(RegistryFamilies, AProcessIsToldTheQuotaThatBoundsIt) {
+  Use({{"team", "memory=4GiB,priority=low"}, {"a", "memory=8GiB", "team"}, {"b", "", "team"}});
+  const auto told = [this](const std::string& tenant) {
+    ipc::Hello hello;
+    hello.tenant = tenant;
+    Process& process = processes_.emplace_back();
+    process.session = *registry_.Register({.pid = ++pid_, .uid = 1000, .began = 1}, hello);
+    ipc::OpenGpu open;
+    open.uuid = kGpuOfRegistry;
+    return registry_.Open(*process.session, open, process.pages.seat, now_, changed_).value_or("-");
+  };
+  EXPECT_EQ(told("a"), "memory=4GiB,priority=low");
+  EXPECT_EQ(told("b"), "memory=4GiB,priority=low");
+  // A lower limit of the parent's is a lower one of its children's.
+  ASSERT_TRUE(registry_.Set("team", "", "memory=2GiB", now_, changed_).ok());
+  EXPECT_EQ(Shown("a")->memory_limit, 2 * kGibibyte);
+  ASSERT_TRUE(registry_.Set("team", "", "memory=16GiB", now_, changed_).ok());
+  EXPECT_EQ(Shown("a")->memory_limit, 8 * kGibibyte);
+}
+
+TEST_F(RegistryFamilies, AChangeIsWithinTheParent) {
+  Use({{"team", "memory=4GiB,guarantee=50%,cap=80%"},
+       {"a", "guarantee=30%", "team"},
+       {"b", "", "team"}});
+  EXPECT_EQ(SetRefused("b", "guarantee=30%"),
+            "on GPU GPU-0: tenant 'b': a guarantee of 30% asked, 20% left of the 50% of its parent "
+            "'team' (30% guaranteed to its other children); ask for less ('compute' or "
+            "'guarantee'), or raise the parent's");
+  EXPECT_TRUE(registry_.Set("b", "", "guarantee=20%", now_, changed_).ok());
+  EXPECT_THAT(SetRefused("b", "priority=high"), HasSubstr("priority: high given, but its parent "
+                                                          "'team' is normal"));
+  const std::string less = SetRefused("team", "guarantee=40%");
+  EXPECT_THAT(less, HasSubstr("tenant 'team' on GPU GPU-0: then its child does not fit: tenant "
+                              "'b': a guarantee of 20% asked, 10% left of the 40%"));
+  EXPECT_EQ(Shown("team")->guarantee, 0.5);
+  // Children without a priority of their own have the parent's.
+  EXPECT_TRUE(registry_.Set("team", "", "priority=low", now_, changed_).ok());
+  EXPECT_EQ(Shown("a")->priority, "low");
+  EXPECT_TRUE(registry_.Set("a", "", "priority=low", now_, changed_).ok());
+  EXPECT_TRUE(registry_.Set("team", "", "priority=high", now_, changed_).ok());
+  EXPECT_EQ(Shown("a")->priority, "low");
+  EXPECT_EQ(Shown("b")->priority, "high");
+}
+
+TEST_F(RegistryFamilies, SuspendingTheParentHoldsItsOwnWork) {
+  Use({{"team", "memory=4GiB"}, {"a", "", "team"}});
+  Process &team = Start("team", ""), &a = Start("a", "");
+  ASSERT_TRUE(registry_.Suspend("team", true, now_, changed_).ok());
+  EXPECT_TRUE(team.pages.limits.flags & ipc::LimitsPage::kSuspended);
+  EXPECT_FALSE(a.pages.limits.flags & ipc::LimitsPage::kSuspended);
+  Run(a, Millis(20));
+  EXPECT_GT(a.ran_ns, 0);
+}
+
+TEST_F(RegistryFamilies, ATenantWithoutProcessesChangesItsParent) {
+  Use({{"one", "memory=8GiB,guarantee=50%"},
+       {"two", "memory=8GiB,guarantee=50%"},
+       {"a", "memory=4GiB,guarantee=30%", "one"}});
+  Use({{"one", "memory=8GiB,guarantee=50%"},
+       {"two", "memory=8GiB,guarantee=50%"},
+       {"a", "memory=4GiB,guarantee=30%", "two"}});
+  EXPECT_EQ(Shown("a")->parent, "two");
+  Use({{"one", "memory=4GiB"}, {"two", "memory=4GiB"}, {"a", "memory=4GiB,guarantee=30%"}});
+  EXPECT_EQ(Shown("a")->parent, "");
+  EXPECT_EQ(registry_.TakeSnapshot(now_).gpus[0].memory_promised, 12 * kGibibyte);
+  // The child becomes the parent.
+  Use({{"a", "memory=8GiB", "one"}, {"one", "memory=8GiB"}});
+  Use({{"a", "memory=8GiB"}, {"one", "memory=8GiB", "a"}});
+  EXPECT_EQ(Shown("one")->parent, "a");
+  EXPECT_EQ(Shown("two"), nullptr);
+  // Its child is not listed any more, and it gets a parent itself.
+  Use({{"a", "memory=8GiB", "b"}, {"b", "memory=8GiB"}});
+  EXPECT_EQ(Shown("one"), nullptr);
+  Use({});
+  EXPECT_TRUE(registry_.TakeSnapshot(now_).shares.empty());
+}
+
+TEST_F(RegistryFamilies, OneWithProcessesKeepsItsParent) {
+  Use({{"one", "memory=8GiB"}, {"a", "memory=4GiB", "one"}});
+  Process& a = Start("a", "");
+  EXPECT_EQ(Refused({{"one", "memory=4GiB"}, {"a", "memory=4GiB"}}),
+            "tenant 'a': its parent cannot be another one while its processes run; end them first");
+  EXPECT_THAT(Refused({{"one", ""}}), HasSubstr("a quota of memory cannot come or go"));
+  EXPECT_EQ(Refused({{"one", "memory=4GiB", "two"}, {"two", "memory=8GiB"}}),
+            "tenant 'one': it cannot have a parent while processes of its own child 'a' run; end "
+            "them first");
+  // Neither is listed any more: both stay as long as the process does.
+  Use({});
+  ASSERT_NE(Shown("one"), nullptr);
+  EXPECT_EQ(Shown("a")->parent, "one");
+  EXPECT_FALSE(Try("a", "").ok());
+  Fill(a);
+  EXPECT_EQ(a.pages.usage.memory_charged.load(), 4 * kGibibyte);
+  End(a);
+  EXPECT_TRUE(registry_.TakeSnapshot(now_).shares.empty());
+}
+
+// What a child that is not listed any more has of its parent's stays its own while its processes run.
+TEST_F(RegistryFamilies, WhoIsNoLongerListedCountsWhileItRuns) {
+  Use({{"team", "memory=8GiB,guarantee=50%"}, {"a", "guarantee=40%", "team"}});
+  Process& a = Start("a", "");
+  EXPECT_THAT(Refused({{"team", "memory=8GiB,guarantee=50%"}, {"b", "guarantee=20%", "team"}}),
+              HasSubstr("tenant 'b': a guarantee of 20% asked, 10% left of the 50%"));
+  EXPECT_THAT(Refused({{"team", "memory=8GiB,guarantee=30%"}}),
+              HasSubstr("tenant 'a': a guarantee of 40% asked, 30% left"));
+  Use({{"team", "memory=8GiB,guarantee=50%,priority=low"}, {"b", "guarantee=10%", "team"}});
+  EXPECT_EQ(Shown("a")->priority, "low");
+  End(a);
+  EXPECT_EQ(Shown("a"), nullptr);
+  Use({{"team", "memory=8GiB,guarantee=50%"}, {"b", "guarantee=50%", "team"}});
+}
+
+TEST_F(RegistryFamilies, OutlastsTheBroker) {
+  const std::vector<Entry> listed = {{"team", "memory=8GiB,guarantee=50%"},
+                                     {"a", "memory=4GiB,guarantee=20%", "team"},
+                                     {"b", "memory=8GiB", "team"}};
+  Use(listed);
+  Process &a = Start("a", ""), &b = Start("b", "");
+  Fill(a);
+  Fill(b);
+  ASSERT_TRUE(registry_.Set("team", "", "guarantee=80%", now_, changed_).ok());
+  ASSERT_TRUE(registry_.Set("a", "", "guarantee=70%", now_, changed_).ok());
+  const Remains remains = registry_.TakeRemains();
+  std::vector<std::string> dropped;
+  const auto note = [&](const std::string& what, const absl::Status& why) {
+    dropped.push_back(absl::StrCat(what, ": ", why.message()));
+  };
+  {
+    Registry next(Gpus());
+    ASSERT_TRUE(next.Apply(Of(listed), now_, changed_).ok());
+    next.Restore(remains, now_, changed_, note);
+    EXPECT_STREQ(next.CheckInvariants(), nullptr);
+    EXPECT_TRUE(dropped.empty()) << dropped[0];
+    const Snapshot snapshot = next.TakeSnapshot(now_);
+    EXPECT_EQ(snapshot.gpus[0].guaranteed, 0.8);
+    EXPECT_EQ(snapshot.shares[0].guarantee, 0.7);
+    EXPECT_EQ(snapshot.shares[2].tenant, "team");
+    EXPECT_EQ(snapshot.shares[2].memory_granted, 8 * kGibibyte);
+  }
+  // They are not listed any more, but still hold what they hold, within the parent.
+  Use({});
+  Registry next(Gpus());
+  ASSERT_TRUE(next.Apply(Config(), now_, changed_).ok());
+  const std::vector<Registry::Session*> restored =
+      next.Restore(registry_.TakeRemains(), now_, changed_, note);
+  ASSERT_EQ(restored.size(), 2u);
+  EXPECT_TRUE(dropped.empty()) << dropped[0];
+  EXPECT_STREQ(next.CheckInvariants(), nullptr);
+  const Snapshot snapshot = next.TakeSnapshot(now_);
+  ASSERT_EQ(snapshot.shares.size(), 3u) << ToJson(snapshot);
+  EXPECT_EQ(snapshot.shares[0].parent, "team");
+  EXPECT_EQ(snapshot.gpus[0].memory_promised, 8 * kGibibyte);
+  for (Registry::Session* const session : restored) next.Free(session, now_, changed_);
+  EXPECT_TRUE(next.TakeSnapshot(now_).shares.empty());
+  EXPECT_STREQ(next.CheckInvariants(), nullptr);
+}
+
+// Whatever follows whatever, a configuration is applied as a whole or not at all, and the books are right.
+TEST_F(RegistryFamilies, AnyConfigurationsOneAfterAnother) {
+  std::mt19937 random(7);
+  const auto below = [&](uint32_t bound) { return static_cast<uint32_t>(random() % bound); };
+  const char* const specs[] = {"memory=4GiB",
+                               "memory=2GiB,guarantee=30%",
+                               "guarantee=20%",
+                               "",
+                               "memory=3GiB,priority=low",
+                               "memory=25%,priority=high,cap=50%"};
+  const std::string names[] = {"a", "b", "c", "d", "e"};
+  std::map<std::string, int> applied;
+  int refused = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    switch (below(6)) {
+      case 0: {
+        Config config;
+        config.unlisted = below(2) == 0;
+        for (const std::string& name : names) {
+          if (below(4) == 0) continue;
+          TenantConfig& tenant = config.tenants.emplace_back();
+          tenant.name = name;
+          tenant.spec = specs[below(6)];
+        }
+        for (TenantConfig& tenant : config.tenants) {
+          const std::string& other = config.tenants[below(2) % config.tenants.size()].name;
+          if (below(2) == 0 && other != tenant.name) tenant.parent = other;
+        }
+        const std::string before = ToJson(registry_.TakeSnapshot(now_));
+        const absl::Status status = Apply(config);
+        if (status.ok()) {
+          size_t children = 0;
+          for (const TenantConfig& tenant : config.tenants) children += !tenant.parent.empty();
+          ++applied[absl::StrCat(children)];
+        } else {
+          ++refused;
+          ASSERT_EQ(ToJson(registry_.TakeSnapshot(now_)), before) << status;
+        }
+        break;
+      }
+      case 1: {
+        const auto process = Try(names[below(5)], specs[below(6)]);
+        if (process.ok()) (*process)->pages.Ask(below(4) * kGibibyte);
+        break;
+      }
+      case 2: {
+        std::vector<Process*> running;
+        for (Process& process : processes_) {
+          if (process.session != nullptr) running.push_back(&process);
+        }
+        if (running.size() > 1) End(*running[below(static_cast<uint32_t>(running.size()))]);
+        break;
+      }
+      case 3:
+        registry_.Set(names[below(5)], "", specs[below(6)], now_, changed_).IgnoreError();
+        break;
+      case 4: {  // the next broker, perhaps with another configuration
+        Registry next(Gpus());
+        const bool same = below(2) == 0;
+        ASSERT_TRUE(next.Apply(same ? registry_.config() : Config(), now_, changed_).ok());
+        const auto ignore = [](const std::string&, const absl::Status&) {};
+        for (Registry::Session* const session :
+             next.Restore(registry_.TakeRemains(), now_, changed_, ignore)) {
+          ASSERT_STREQ(next.CheckInvariants(), nullptr) << round;
+          if (session != nullptr) next.Free(session, now_, changed_);
+        }
+        ASSERT_STREQ(next.CheckInvariants(), nullptr) << round;
+        break;
+      }
+      default:
+        Look(Millis(200));
+    }
+    ASSERT_STREQ(registry_.CheckInvariants(), nullptr) << round;
+  }
+  EXPECT_GT(refused, 50);
+  EXPECT_GT(applied["0"], 5);
+  EXPECT_GT(applied["1"], 5);
+  EXPECT_GT(applied["2"], 5);
+}
+
+}  // namespace
+}  // namespace gpushare::broker
