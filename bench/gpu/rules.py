@@ -90,8 +90,6 @@ RULES = [
      lambda f, d: at_most(f.get("record_bubble_timing"), 0.015 * d["lone_grant"])),
     ("markers of two streams lag their kernels evenly: spread at most 5 % of a grant",
      lambda f, d: at_most(f.spread("marker_lag_two_streams"), 0.05 * d["grant"])),
-    ("attribution by completion is right to one percentage point",
-     lambda f, d: at_most(abs(f.get("serial_attribution_error")), 1, plain)),
     ("elapsed times counted from 4 s before err by at most 5 % of a grant",
      lambda f, d: at_most(f.get("elapsed_error_4s"), 0.05 * d["grant"])),
     ("anticipation covers three launches",
