@@ -108,7 +108,8 @@ class VirtualDevice {
   //   ASSERT(device.Resume().ok());    // at the same addresses
   //
   // An error of Suspend(): it is suspended, and some of that memory stays on the device (FailedPrecondition: the calling
-  // thread holds a lease of it; DeadlineExceeded: its work goes on). Of Resume(): it stays suspended, all of that
+  // thread holds a lease of it; DeadlineExceeded: its work goes on, or, where it had some on streams that gpushare does not
+  // know, such as under a lease without streams, anything in its context). Of Resume(): it stays suspended, all of that
   // memory is the host's (ResourceExhausted, DeadlineExceeded: there is no room for it). Either may be called again.
   absl::Status Suspend() const { return internal::ToStatus(gpushare_vdev_suspend(handle_.get())); }
   absl::Status Resume() const { return internal::ToStatus(gpushare_vdev_resume(handle_.get())); }

@@ -484,7 +484,8 @@ GPUSHARE_API gpushare_status gpushare_vdev_context(gpushare_vdev vdev, struct CU
  * GPUSHARE_CLOSE_GRACE_NS at most, and copies that memory to pinned memory of the host and gives it back to the device and
  * the quota. Its addresses stay, and nobody may use them until resume. An error: the virtual device is suspended all
  * the same, and of each allocation every byte is there, on the device or out; calling it again tries again.
- * FAILED_PRECONDITION: the calling thread holds a lease of it. DEADLINE_EXCEEDED: its work goes on.
+ * FAILED_PRECONDITION: the calling thread holds a lease of it. DEADLINE_EXCEEDED: its work goes on, or, where it had
+ * some on streams that gpushare does not know (a lease without `streams`), anything in its context.
  * RESOURCE_EXHAUSTED: the host has no room. Any other: the driver's answer. */
 GPUSHARE_API gpushare_status gpushare_vdev_suspend(gpushare_vdev vdev);
 /* Swappable memory comes back first, at the same addresses. RESOURCE_EXHAUSTED: the quota or the device has no room for

@@ -37,11 +37,13 @@ void Unfinished::Sweep() {
 
 std::string Unfinished::Await(base::Clock& clock, Time deadline, const std::string* tenant) {
   const auto counts = [&](const End& end) { return tenant == nullptr || end.tenant == *tenant; };
+  bool others = false;
   for (;;) {
     Sweep();
+    others = tenant == nullptr && context_.Runs(clock);
     {
       const base::MutexLock lock(&mutex_);
-      if (std::none_of(ends_.begin(), ends_.end(), counts)) return "";
+      if (!others && std::none_of(ends_.begin(), ends_.end(), counts)) return "";
     }
     const Time now = clock.Now();
     if (now >= deadline) break;
@@ -59,6 +61,7 @@ std::string Unfinished::Await(base::Clock& clock, Time deadline, const std::stri
     absl::StrAppend(&who, who.empty() ? "" : ", ", "tenant ", Quoted(name), " (", count,
                     count == 1 ? " stream)" : " streams)");
   }
+  if (others) absl::StrAppend(&who, who.empty() ? "" : ", ", "streams that gpushare does not know");
   return who;
 }
 

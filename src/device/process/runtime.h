@@ -73,6 +73,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void Close();
 
   const driver::Driver& driver() const { return *driver_; }
+  const std::shared_ptr<const driver::Driver>& shared_driver() const { return driver_; }
   base::Clock& clock() const { return driver_->clock(); }
   // The memory charged in this process, whether through the SDK or the preloaded library.
   books::Books& books() const { return *books_; }
@@ -145,7 +146,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // Whether `options` agree with this runtime of the process.
   absl::Status CheckSame(const gpushare_runtime_options& options) const;
 
-  std::unique_ptr<driver::Driver> driver_;
+  std::shared_ptr<const driver::Driver> driver_;
   static constexpr size_t kMostOpen = size_t{1} << 10;
   std::array<std::atomic<Gpu*>, kMostOpen> open_{};  // by number; 0 is not used
   std::unique_ptr<books::Books> books_;

@@ -100,11 +100,38 @@ absl::Status VirtualDevice::AwaitIdle() {
   // The streams of a program that does not know gpushare are not among those.
   const Runtime& runtime = *raw_gpu_->runtime();
   const bool of_program = runtime.of_process() && tenant_ == runtime.default_tenant();
-  if (!unseen_work_.exchange(false) && !of_program) return absl::OkStatus();
-  const absl::Status waited =
-      driver::ToStatus(raw_gpu_->driver().SynchronizeContext(), "cuCtxSynchronize");
-  if (!waited.ok()) unseen_work_ = true;
-  return waited;
+  const uint64_t unseen = unseen_work_;
+  if (unseen == awaited_work_ && !of_program) return absl::OkStatus();
+  GPUSHARE_RETURN_IF_ERROR(AwaitContext(tenant, deadline));
+  awaited_work_ = unseen;
+  return absl::OkStatus();
+}
+
+absl::Status VirtualDevice::AwaitContext(const std::string& tenant, Time deadline) {
+  base::Clock& clock = raw_gpu_->clock();
+  // Whoever waits for a context breaks the captures that go on there.
+  while (!has_context_ && raw_gpu_->captures() != 0) {
+    const Time now = clock.Now();
+    if (now >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          tenant,
+          "it had work on streams that gpushare does not know, for which nobody can wait "
+          "while a stream of GPU ",
+          raw_gpu_->ordinal(), " is being captured; suspend it once more after that"));
+    }
+    clock.SleepUntil(std::min(deadline, now + kPoll));
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(
+      const bool over,
+      unfinished().AwaitAll(raw_gpu_->runtime()->shared_driver(), site(), deadline));
+  if (!over) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        tenant, "something in its context still runs after ",
+        GPUSHARE_CLOSE_GRACE_NS / 1'000'000'000,
+        " s, and it had work on streams that gpushare does not know: name the streams of its "
+        "leases, or suspend it once more when that is over"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace gpushare::device

@@ -92,7 +92,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // of the virtual device may be gone.
   Door& work_door() { return work_door_; }
   // Launches that go past the gate, on streams that nobody has named.
-  void HasUnseenWork() { unseen_work_.store(true, std::memory_order_relaxed); }
+  void HasUnseenWork() { unseen_work_.fetch_add(1, std::memory_order_relaxed); }
   bool suspended() const { return suspended_.load(std::memory_order_relaxed); }
 
   // What a call says that waited for Resume() until its deadline.
@@ -247,6 +247,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   void Retire();  // the last shared_ptr is gone
   void Given();
   absl::Status AwaitIdle();
+  absl::Status AwaitContext(const std::string& tenant, Time deadline);
   void RecallFor(uint64_t bytes, Asked* asked, std::optional<Time> began);
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
   void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;
@@ -281,7 +282,9 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::atomic<bool> suspended_{false};
   std::atomic<bool> busy_{false};
   Door work_door_;
-  std::atomic<bool> swaps_{false}, unseen_work_{false};
+  std::atomic<bool> swaps_{false};
+  std::atomic<uint64_t> unseen_work_{0},
+      awaited_work_{0};  // how often it had some; at the last wait for it
   std::atomic<uint32_t> swap_turn_{0};
   uint64_t suspensions_ = 0;  // how often work_door_ was closed; with swap_turn_
 

@@ -82,6 +82,21 @@ class SwappableTest : public StreamTest {
       EXPECT_EQ(Swapped(device), Bytes(0));
     }));
   }
+  // Past gpushare, on a stream that it does not know.
+  void LaunchUnseen(const VirtualDevice& device, const Function& function, absl::Duration cost) {
+    ASSERT_EQ(runtime_->Symbol<int(CUctx_st*)>("cuCtxPushCurrent_v2")(device.native_context()), 0);
+    CUstream_st* foreign = nullptr;
+    ASSERT_EQ(runtime_->Symbol<int(CUstream_st**, unsigned)>("cuStreamCreate")(&foreign, 1), 0);
+    auto* const launch =
+        runtime_->Symbol<int(CUfunc_st*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                             unsigned, CUstream_st*, void**, void**)>("cuLaunchKernel");
+    auto ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(cost));
+    void* params[] = {&ns};
+    ASSERT_EQ(launch(function.native(), 100, 1, 1, 1024, 1, 1, 0, foreign, params, nullptr), 0);
+    ASSERT_EQ(runtime_->Symbol<int(CUstream_st*)>("cuStreamDestroy_v2")(foreign), 0);
+    CUctx_st* popped = nullptr;
+    ASSERT_EQ(runtime_->Symbol<int(CUctx_st**)>("cuCtxPopCurrent_v2")(&popped), 0);
+  }
   Bytes OnDevice() { return Bytes(UsedOnDevice() - used_before_); }
 
   uint64_t used_before_ = 0;
@@ -594,6 +609,101 @@ TEST_F(SwappableTest, WaitsForWhatAnInnerLeaseWithoutStreamsHasLaunched) {
   looks.Join();
   ASSERT_OK(device.Resume());
   ASSERT_EQ(runtime_->Symbol<int(CUstream_st*)>("cuStreamDestroy_v2")(foreign), 0);
+}
+
+// The driver's own wait for a context has no end then.
+TEST_F(SwappableTest, WorkThatNobodyKnowsKeepsItOnTheDeviceWhileItRuns) {
+  for (const char* const spec : {"memory=64MiB", "memory=64MiB,isolation=context"}) {
+    const VirtualDevice device = MakeDevice("stuck", spec);
+    const Module module = Must(Module::Load(device, kPtx));
+    const Allocator memory = Swappable(device);
+    const std::vector<Allocation> filled = Fill(device, memory, {MiB(4)});
+    {
+      const Lease lease = Must(Lease::Acquire(device));
+      LaunchUnseen(device, Must(module.GetFunction("spin")), absl::Seconds(12));
+    }
+    const uint64_t waits = Calls("cuCtxSynchronize");
+    for (int i = 0; i < 2; ++i) {
+      const absl::Duration began = runtime_->Now();
+      const absl::Status late = device.Suspend();
+      EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+      EXPECT_THAT(std::string(late.message()),
+                  HasSubstr("something in its context still runs after 5 s"));
+      EXPECT_GE(runtime_->Now() - began, absl::Nanoseconds(GPUSHARE_CLOSE_GRACE_NS));
+      EXPECT_LE(runtime_->Now() - began,
+                absl::Nanoseconds(GPUSHARE_CLOSE_GRACE_NS) + absl::Milliseconds(10));
+      EXPECT_EQ(Swapped(device), Bytes(0));
+    }
+    EXPECT_EQ(Calls("cuCtxSynchronize"), waits + 1);  // one thread waits, for all of them
+    ASSERT_OK(device.Suspend());
+    EXPECT_EQ(Swapped(device), MiB(4));
+    ASSERT_OK(device.Resume());
+    ExpectIntact(device, filled);
+  }
+}
+
+TEST_F(SwappableTest, AGpuThatClosesGivesUpOnWorkThatNobodyKnows) {
+  {
+    const VirtualDevice device = MakeDevice("stuck", "memory=64MiB");
+    const Allocator memory = Swappable(device);
+    EXPECT_TRUE(Must(memory.AllocateRaw(MiB(4))));  // never freed
+    ASSERT_OK(Inject("hang kernel=spin"));
+    {
+      const Lease lease = Must(Lease::Acquire(device));
+      LaunchUnseen(device, spin_, absl::Microseconds(10));
+    }
+    EXPECT_EQ(device.Suspend().code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  module_.reset();
+  const absl::Duration began = runtime_->Now();
+  const absl::Status closed = gpu_->Close();
+  EXPECT_EQ(closed.code(), absl::StatusCode::kDeadlineExceeded) << closed;
+  EXPECT_THAT(std::string(closed.message()),
+              HasSubstr("work of streams that gpushare does not know still runs after 5 s"));
+  EXPECT_LE(runtime_->Now() - began,
+            absl::Nanoseconds(GPUSHARE_CLOSE_GRACE_NS) + absl::Milliseconds(10));
+  ASSERT_OK(Inject("clear"));
+  runtime_->SleepFor(absl::Milliseconds(1));  // the thread that waited for it ends
+}
+
+TEST_F(SwappableTest, AContextThatEndsTakesAlongWorkThatNobodyKnows) {
+  const uint64_t before = UsedOnDevice();
+  std::optional<VirtualDevice> device = MakeDevice("stuck", "memory=64MiB,isolation=context");
+  std::optional<Module> module = Must(Module::Load(*device, kPtx));
+  EXPECT_TRUE(Must(Swappable(*device).AllocateRaw(MiB(4))));  // never freed
+  ASSERT_OK(Inject("hang kernel=spin"));
+  {
+    const Lease lease = Must(Lease::Acquire(*device));
+    LaunchUnseen(*device, Must(module->GetFunction("spin")), absl::Microseconds(10));
+  }
+  EXPECT_EQ(device->Suspend().code(), absl::StatusCode::kDeadlineExceeded);
+  module.reset();
+  device.reset();
+  EXPECT_EQ(UsedOnDevice(), before);
+}
+
+// Whoever waits for a context breaks the captures that go on there, whosesoever they are.
+TEST_F(SwappableTest, NobodyWaitsForAContextWhereAStreamIsCaptured) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB"), other = MakeDevice("b", "");
+  const Allocator memory = Swappable(device);
+  const std::vector<Allocation> filled = Fill(device, memory, {MiB(4)});
+  { const Lease unseen = Must(Lease::Acquire(device)); }
+  const uint64_t waits = Calls("cuCtxSynchronize");
+  Thread captures = Must(runtime_->StartThread("captures", [&] {
+    const Stream stream = Must(Stream::Create(other));
+    ASSERT_OK(stream.BeginCapture());
+    runtime_->SleepFor(absl::Seconds(7));
+    EXPECT_EQ(Calls("cuCtxSynchronize"), waits);
+    EXPECT_OK(stream.EndCapture().status());
+  }));
+  runtime_->SleepFor(absl::Milliseconds(1));
+  const absl::Status late = device.Suspend();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+  EXPECT_THAT(std::string(late.message()), HasSubstr("while a stream of GPU 0 is being captured"));
+  ASSERT_OK(device.Suspend());
+  EXPECT_EQ(Calls("cuCtxSynchronize"), waits + 1);
+  ASSERT_OK(device.Resume());
+  ExpectIntact(device, filled);
 }
 
 TEST_F(SwappableTest, ResumedWhileItWaitsItStays) {
