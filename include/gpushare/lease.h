@@ -131,7 +131,8 @@ class Lease {
 //
 // Errors: Take() may return DeadlineExceeded, and Cancelled after Cancel().
 // Threading: thread-safe, except that only the owner may destroy it. Destroying it cancels the request and waits for a
-// running `done`, so it must not happen within the `done` of a request of the same virtual device.
+// running `done`; none runs afterwards. Its own `done`, or that of another request of the same virtual device, may destroy it
+// too, and does not wait: the request ends soon after that `done` has returned.
 class LeaseRequest {
  public:
   // `done` (may be empty) is called once, when Take() has a result and the request has not been cancelled. It runs on a
@@ -143,10 +144,10 @@ class LeaseRequest {
     gpushare_lease_options c = internal::ToC(options);
     c.streams = streams.data();
     c.stream_count = streams.size();
-    auto owned = std::make_unique<std::function<void()>>(std::move(done));
+    auto owned = std::make_shared<Done>(std::move(done));
     gpushare_lease_request request = nullptr;
     const gpushare_status code = gpushare_lease_request_create(
-        device.handle(), &c, *owned ? &Call : nullptr, owned.get(), &request);
+        device.handle(), &c, owned->call ? &Call : nullptr, owned.get(), &request);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return LeaseRequest(std::move(owned), request);
   }
@@ -179,11 +180,19 @@ class LeaseRequest {
   absl::Status Cancel() { return internal::ToStatus(gpushare_lease_request_cancel(handle_.get())); }
 
  private:
-  LeaseRequest(std::unique_ptr<std::function<void()>> done, gpushare_lease_request handle)
+  struct Done : std::enable_shared_from_this<Done> {
+    explicit Done(std::function<void()> c) : call(std::move(c)) {}
+    const std::function<void()> call;
+  };
+  LeaseRequest(std::shared_ptr<Done> done, gpushare_lease_request handle)
       : done_(std::move(done)), handle_(handle) {}
-  static void Call(void* done) noexcept { (*static_cast<std::function<void()>*>(done))(); }
+  static void Call(void* done) noexcept {
+    // The call may destroy its request.
+    const std::shared_ptr<Done> running = static_cast<Done*>(done)->shared_from_this();
+    running->call();
+  }
 
-  std::unique_ptr<std::function<void()>> done_;
+  std::shared_ptr<Done> done_;
   internal::Handle<gpushare_lease_request, gpushare_lease_request_destroy>
       handle_;  // destroyed before the callback
 };

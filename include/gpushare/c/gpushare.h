@@ -900,8 +900,8 @@ GPUSHARE_API gpushare_status gpushare_lease_release(gpushare_lease lease,
  *   gpushare_lease_request_destroy(request);
  *
  * `done` (may be null) is called with `context` once, when there is something to take, on that thread: it should return
- * soon, and may call everything but gpushare_lease_request_destroy(). Not when it is called off before. No exception may leave
- * it. The request keeps the virtual device. */
+ * soon, and may call everything. Not when it is called off before. No exception may leave it. The request keeps the virtual
+ * device. */
 GPUSHARE_API gpushare_status gpushare_lease_request_create(gpushare_vdev vdev,
                                                            const gpushare_lease_options* options,
                                                            void (*done)(void* context),
@@ -918,8 +918,9 @@ GPUSHARE_API gpushare_status gpushare_lease_request_take(gpushare_lease_request 
 /* Calls it off: nothing is acquired for it any more, and a lease that nobody has taken goes back. One that was taken stays.
  * Waits for nothing; `done` may be running, or about to. */
 GPUSHARE_API gpushare_status gpushare_lease_request_cancel(gpushare_lease_request request);
-/* Calls it off, and waits for `done` if that is running; none runs after. FAILED_PRECONDITION: from the `done` of a request
- * of the same virtual device. */
+/* Calls it off, and waits for `done` if that is running; none runs after. From the `done` of a request of the same virtual
+ * device, its own too, it does not wait: the handle is gone, and the request ends soon after that `done` has returned.
+ * RESOURCE_EXHAUSTED, there alone: the host has no thread left to end it on, and the handle stays. */
 GPUSHARE_API gpushare_status gpushare_lease_request_destroy(gpushare_lease_request request);
 
 /* A part of a gang: a virtual device, and its streams on which the work will go. */

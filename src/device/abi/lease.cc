@@ -144,13 +144,11 @@ gpushare_status gpushare_lease_request_destroy(gpushare_lease_request request) {
   // Borrowed, not shared: on its own thread the request cannot be destroyed meanwhile, and that thread must not hold the
   // last reference.
   const PendingLease* const own = Handles::Borrow(request);
-  if (own != nullptr && own->OnItsThread()) {
-    return SetLastError(
-        absl::FailedPreconditionError("lease request: destroyed from a 'done' of its virtual "
-                                      "device, for whose end it would wait; "
-                                      "call it off, and destroy it elsewhere"));
-  }
-  return Destroy(request);
+  if (own == nullptr || !own->OnItsThread()) return Destroy(request);
+  return Guard([&]() -> absl::Status {
+    PendingLease::EndElsewhere(own->device(), [&] { return Handles::Take(request); });
+    return absl::OkStatus();
+  });
 }
 
 gpushare_status gpushare_gang_acquire(const gpushare_gang_member* members, size_t member_count,

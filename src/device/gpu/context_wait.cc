@@ -2,34 +2,15 @@
 #include "device/gpu/context_wait.h"
 
 #include <climits>
-#include <new>
 #include <utility>
-#include <vector>
 
 #include "base/clock_lock.h"
-#include "base/service_threads.h"
 #include "base/status_macros.h"
-#include "base/sync.h"
+#include "device/process/detached.h"
 #include "driver/relaxed_capture.h"
 
 namespace gpushare::device {
-namespace {
-
-// Nobody joins it.
-void LeaveBehind(std::unique_ptr<base::ClockThread> thread) {
-  static auto* const mutex = new base::Mutex;
-  static auto* const left = new std::vector<base::ClockThread*>;  // where a leak checker sees them
-  const base::MutexLock lock(mutex);
-  base::ClockThread* const one = thread.release();
-  try {
-    left->push_back(one);
-  } catch (const std::bad_alloc&) {
-  }
-}
-
-}  // namespace
-
-// Shared with the thread, which may outlive everything else, but not the driver and its clock.
+// Shared with the thread, which may outlive everything else but the driver and its clock.
 struct ContextWait::Call {
   Call(std::shared_ptr<const driver::Driver> d, const Site& of)
       : driver(std::move(d)), site{.driver = *driver, .context = of.context, .id = of.id} {}
@@ -50,12 +31,6 @@ struct ContextWait::Call {
   std::atomic<uint32_t> over{0};
 };
 
-ContextWait::~ContextWait() {
-  if (call_ == nullptr) return;
-  driver::Result result;
-  if (!IsOverBy(call_->driver->clock().Now(), &result)) LeaveBehind(std::move(thread_));
-}
-
 absl::StatusOr<bool> ContextWait::Await(const std::shared_ptr<const driver::Driver>& driver,
                                         const Site& site, Time deadline) {
   base::Clock& clock = driver->clock();
@@ -65,7 +40,7 @@ absl::StatusOr<bool> ContextWait::Await(const std::shared_ptr<const driver::Driv
   // It does not know what has come since.
   if (call_ != nullptr && !IsOverBy(deadline, &result)) return false;
   auto call = std::make_shared<Call>(driver, site);
-  thread_ = clock.StartThread("gpushare-wait", base::Service([call] { call->Run(); }));
+  RunDetached(driver, "gpushare-wait", [call] { call->Run(); });
   call_ = std::move(call);
   if (!IsOverBy(deadline, &result)) return false;
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuCtxSynchronize"));
@@ -78,7 +53,6 @@ bool ContextWait::IsOverBy(Time deadline, driver::Result* result) {
     if (clock.Now() >= deadline) return false;
     clock.Wait(call_->over, 0, deadline, Nanos(0));
   }
-  thread_.reset();
   *result = call_->result;
   call_ = nullptr;
   return true;

@@ -24,8 +24,6 @@ namespace gpushare::device {
 class ContextWait {
  public:
   ContextWait() = default;
-  // Leaves a thread behind that is in the driver.
-  ~ContextWait();
   ContextWait(const ContextWait&) = delete;
   ContextWait& operator=(const ContextWait&) = delete;
 
@@ -43,7 +41,6 @@ class ContextWait {
 
   std::atomic<uint32_t> turn_{0};  // a base::ClockLock
   std::shared_ptr<Call> call_;     // null: none
-  std::unique_ptr<base::ClockThread> thread_;
 };
 
 }  // namespace gpushare::device

@@ -14,6 +14,8 @@
 #include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "device/process/detached.h"
+#include "device/process/runtime.h"
 
 namespace gpushare::device {
 namespace {
@@ -183,6 +185,25 @@ absl::StatusOr<std::shared_ptr<PendingLease>> PendingLease::Ask(
 PendingLease::~PendingLease() {
   CallOff();
   line_->AwaitDoneWith(*this);
+}
+
+void PendingLease::EndElsewhere(VirtualDevice& device,
+                                absl::FunctionRef<std::shared_ptr<PendingLease>()> take) {
+  struct Handover {
+    std::shared_ptr<PendingLease> request;
+    std::atomic<uint32_t> done{0};
+  };
+  const auto handover = std::make_shared<Handover>();
+  base::Clock& clock = device.gpu().clock();
+  RunDetached(device.gpu().runtime()->shared_driver(), "gpushare-end", [handover, &clock] {
+    while (handover->done.load() == 0) clock.Wait(handover->done, 0, kNever, Nanos(0));
+    handover->request = nullptr;
+  });
+  std::shared_ptr<PendingLease> request = take();
+  if (request != nullptr) request->CallOff();
+  handover->request = std::move(request);
+  handover->done.store(1);
+  clock.Wake(handover->done, kEverybody);
 }
 
 void PendingLease::Finish(absl::StatusOr<std::shared_ptr<Lease>> outcome) {

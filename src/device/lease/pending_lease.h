@@ -7,9 +7,9 @@
 //
 // Ownership: a request keeps its virtual device and the line alive. The line's thread keeps neither: it only refers to requests,
 // and a request's destructor waits until the thread is done with it. So no object of gpushare is destroyed on that thread, which
-// would then wait for itself.
+// would then wait for itself: a request that its `done` lets go of ends on another (EndElsewhere()).
 //
-// Threading: thread-safe. A request is destroyed once, and not by its own `done`.
+// Threading: thread-safe. A request is destroyed once, and not on the line's thread.
 #ifndef GPUSHARE_DEVICE_LEASE_PENDING_LEASE_H_
 #define GPUSHARE_DEVICE_LEASE_PENDING_LEASE_H_
 
@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -88,6 +89,11 @@ class PendingLease {
   void CallOff();
 
   bool OnItsThread() const { return line_->OnItsThread(); }
+  // Calls it off, and destroys it on a thread of its own: for the line's. `take` returns it, and is called once that thread is
+  // there. May throw; then nothing has happened.
+  static void EndElsewhere(VirtualDevice& device,
+                           absl::FunctionRef<std::shared_ptr<PendingLease>()> take);
+  VirtualDevice& device() const { return *device_; }
 
  private:
   friend class LeaseLine;

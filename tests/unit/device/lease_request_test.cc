@@ -158,8 +158,8 @@ TEST_F(LeaseRequestTest, TheDeadlineOfOneThatWaitsBehindAnotherIsKept) {
   EXPECT_EQ(first.Take().status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-// The callback may make another request, take its own lease, and cancel requests. It may not end a request.
-TEST_F(LeaseRequestTest, ACallMayCallEverythingButTheEnd) {
+// The callback may make another request, take its own lease, and cancel and end requests, its own too.
+TEST_F(LeaseRequestTest, ACallMayCallEverything) {
   const VirtualDevice a = MakeDevice("a", "");
   gpushare_lease_options options = {};
   options.struct_size = sizeof(options);
@@ -186,8 +186,52 @@ TEST_F(LeaseRequestTest, ACallMayCallEverythingButTheEnd) {
   holds.reset();
   ASSERT_TRUE(Await([&] { return context.over.load(); }));
   EXPECT_EQ(context.taken, GPUSHARE_OK);
-  EXPECT_EQ(context.ended, GPUSHARE_FAILED_PRECONDITION);
-  EXPECT_EQ(gpushare_lease_request_destroy(context.request), GPUSHARE_OK);
+  EXPECT_EQ(context.ended, GPUSHARE_OK);
+  EXPECT_EQ(gpushare_lease_request_destroy(context.request), GPUSHARE_INVALID_ARGUMENT);
+}
+
+// What a call lets go of is there until it has returned, and then goes with all that it alone kept.
+TEST_F(LeaseRequestTest, ACallMayEndItsOwnRequestAndOthers) {
+  std::optional<VirtualDevice> a(MakeDevice("a", "memory=1GiB"));
+  EXPECT_TRUE(Must(Must(Allocator::Create(*a)).AllocateRaw(MiB(1))));
+  std::optional<Lease> holds(Must(Lease::Acquire(MakeDevice("b", ""), {.exclusive = true})));
+  struct Server {
+    std::optional<LeaseRequest> own, behind;
+    std::string said;
+    bool over = false;
+  } server;
+  bool called = false;
+  server.own.emplace(Must(LeaseRequest::Ask(*a, {}, [&server, text = std::string(100, 'x')] {
+    server.behind.reset();
+    server.own.reset();
+    server.said = text;  // which was not destroyed with the request
+    server.over = true;
+  })));
+  server.behind.emplace(Must(LeaseRequest::Ask(*a, {}, [&called] { called = true; })));
+  a.reset();
+  holds.reset();
+  ASSERT_TRUE(Await([&] { return server.over; }));
+  EXPECT_EQ(server.said, std::string(100, 'x'));
+  // The virtual device was the requests' alone.
+  EXPECT_TRUE(Await([&] { return Must(Snapshot::Take(*runtime_)).devices.empty(); }));
+  EXPECT_FALSE(called);
+  runtime_->SleepFor(absl::Milliseconds(1));  // the thread on which that was ends
+}
+
+// A new request takes the place of the one whose call asks for it.
+TEST_F(LeaseRequestTest, ACallMayReplaceItsOwnRequest) {
+  const VirtualDevice a = MakeDevice("a", "");
+  std::optional<LeaseRequest> request;
+  std::atomic<int> calls{0};
+  std::function<void()> next = [&] {
+    EXPECT_OK(request->Take().status());
+    if (++calls < 50) *request = Must(LeaseRequest::Ask(a, {}, next));
+  };
+  std::optional<Lease> holds(Must(Lease::Acquire(MakeDevice("b", ""), {.exclusive = true})));
+  request.emplace(Must(LeaseRequest::Ask(a, {}, next)));
+  holds.reset();
+  EXPECT_TRUE(Await([&] { return calls == 50; }));
+  request.reset();
 }
 
 // Ending a request waits for its callback, and no callback runs afterwards.
