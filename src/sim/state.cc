@@ -80,8 +80,8 @@ std::string EnsureConfigured() {
   std::string error = ReadConfig(s.config_text, &config);
   s.config = config;
   s.clock.SetCancellable(config.cancellable);
-  s.clock.Configure(config.virtual_clock, config.pin, config.wake_spin, config.wake_sleep,
-                    config.watchdog);
+  s.clock.Configure(config.virtual_clock, config.pin,
+                    {config.wake_spin, config.wake_sleep, config.timer_late}, config.watchdog);
   if (error.empty()) error = ShareDevice();
   s.configured = error.empty();
   return error;

@@ -122,6 +122,17 @@ TEST_F(ClockTest, WaitWordEndsAtItsDeadline) {
   EXPECT_EQ(Now() - start, 70'000u);
 }
 
+TEST_F(ClockTest, ADeadlineIsSeenLateByWhoSleeps) {
+  Restart("timer_late=50us,call_host=0");
+  const uint32_t word = 3;
+  uint64_t start = Now();
+  EXPECT_EQ(1, gpushare_sim_wait_word(&word, 3, start + 70'000, 10'000));
+  EXPECT_EQ(Now() - start, 120'000u);
+  start = Now();
+  EXPECT_EQ(1, gpushare_sim_wait_word(&word, 3, start + 70'000, 70'000));
+  EXPECT_EQ(Now() - start, 70'000u) << "it spins";
+}
+
 TEST_F(ClockTest, WakingCostsByWhetherTheWaiterStillSpins) {
   Restart("wake_spin=500ns,wake_sleep=20us,call_host=0");
   std::atomic<uint32_t> word{0};

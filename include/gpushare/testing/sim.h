@@ -32,6 +32,7 @@
  *   sync_return=3us      from completion to return of a blocking call
  *   wake_spin=500ns      wake-up of a thread that waits within its spin time
  *   wake_sleep=20us      wake-up of a thread that sleeps
+ *   timer_late=0ns       how late a thread goes on that waits for a word until a deadline, unless it spins
  *   queue_depth=1024     launches that a stream takes before the launch call blocks
  *   pool_granule=32MiB   what a pool of stream-ordered memory grows and shrinks by, as on current GPUs
  *   context_memory=0B    what each primary and created context takes of the device's memory
@@ -146,7 +147,8 @@ int gpushare_sim_thread_withdraw(uint64_t announced);
 void gpushare_sim_spend(uint64_t ns);
 
 /* Waits while *word == expected until woken or `deadline_ns` (UINT64_MAX: never). A wake within
- * `spin_ns` of the call costs wake_spin, a later one wake_sleep. 0 woken or changed, 1 deadline. */
+ * `spin_ns` of the call costs wake_spin, a later one wake_sleep; a later deadline than that is late by
+ * timer_late. 0 woken or changed, 1 deadline. */
 int gpushare_sim_wait_word(const uint32_t* word, uint32_t expected, uint64_t deadline_ns,
                            uint64_t spin_ns);
 void gpushare_sim_wake_word(const uint32_t* word, int count);

@@ -37,8 +37,7 @@ uint64_t Clock::Read() const {
   return turn == nullptr ? now() : std::max(now(), turn->now());
 }
 
-void Clock::Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wake_sleep,
-                      uint64_t watchdog_ns) {
+void Clock::Configure(bool is_virtual, bool pin, const Lateness& late, uint64_t watchdog_ns) {
   if (is_virtual != virtual_.load(std::memory_order_relaxed)) {
     // The caller entered under one clock and will leave under the other.
     Thread* const self = running_;
@@ -53,8 +52,7 @@ void Clock::Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wa
     virtual_.store(is_virtual, std::memory_order_relaxed);
   }
   if (!is_virtual) now_.store(MonotonicNow(), std::memory_order_relaxed);
-  wake_spin_ = wake_spin;
-  wake_sleep_ = wake_sleep;
+  late_ = late;
   const std::lock_guard lock(registry_mutex_);
   pin_ = pin;
   watchdog_ns_ = watchdog_ns;

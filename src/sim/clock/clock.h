@@ -87,9 +87,13 @@ class Clock {
   explicit Clock(RunEvents run_events);
 
   bool is_virtual() const { return virtual_.load(std::memory_order_relaxed); }
+  // How late a thread goes on, in nanoseconds.
+  struct Lateness {
+    uint64_t spin = 500, sleep = 20000;  // after it was woken, while it spins and while it sleeps
+    uint64_t timer = 0;                  // after the deadline until which it sleeps
+  };
   // Called by the only thread in the driver, between Enter() and Leave().
-  void Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wake_sleep,
-                 uint64_t watchdog_ns);
+  void Configure(bool is_virtual, bool pin, const Lateness& late, uint64_t watchdog_ns);
 
   // Whether a driver call that waits on the machine's clock is a cancellation point.
   void SetCancellable(bool cancellable) { cancellable_ = cancellable; }
@@ -226,7 +230,7 @@ class Clock {
   std::atomic<bool> virtual_{true};
   std::atomic<uint32_t> idle_{1};  // 1: no thread holds the turn
   std::atomic<uint64_t> switches_{0};
-  uint64_t wake_spin_ = 500, wake_sleep_ = 20000;
+  Lateness late_;
   RunEvents run_events_;
   WaitList words_[kWordBuckets];
 

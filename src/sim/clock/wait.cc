@@ -65,6 +65,9 @@ int Clock::WaitWord(const uint32_t* word, uint32_t expected, uint64_t deadline, 
   self->word = word;
   self->wait_since = now();
   self->wait_spin = spin;
+  if (is_virtual() && deadline != kForever && deadline - now() > spin) {  // it sleeps
+    deadline = std::max(deadline, deadline + late_.timer);
+  }
   const bool woken =
       Wait(words_[(reinterpret_cast<uintptr_t>(word) >> 2) % kWordBuckets], "wait_word", deadline);
   self->word = nullptr;
@@ -77,7 +80,7 @@ void Clock::WakeWord(const uint32_t* word, int count) {
     next = thread->wait_next;
     if (thread->word != word) continue;
     const bool spinning = now() - thread->wait_since <= thread->wait_spin;
-    Wake(thread, now() + (spinning ? wake_spin_ : wake_sleep_));
+    Wake(thread, now() + (spinning ? late_.spin : late_.sleep));
     --count;
   }
 }

@@ -148,6 +148,8 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
     *ok = ParseTime(value, &c.wake_spin);
   } else if (key == "wake_sleep") {
     *ok = ParseTime(value, &c.wake_sleep);
+  } else if (key == "timer_late") {
+    *ok = ParseTime(value, &c.timer_late);
   } else if (key == "queue_depth") {
     *ok = ParseInt(value, 1, 1 << 24, &c.queue_depth);
   } else if (key == "pool_granule") {

@@ -29,7 +29,7 @@ struct Config {
   uint64_t record_device = 1000, launch_latency = 2000, sync_return = 3000;
   uint64_t first_launch_host = 0, first_launch_device = 0;
   bool cancellable = false;  // waiting calls are cancellation points
-  uint64_t wake_spin = 500, wake_sleep = 20000;
+  uint64_t wake_spin = 500, wake_sleep = 20000, timer_late = 0;
   uint32_t queue_depth = 1024;
   uint64_t pool_granule = 32 << 20;
   uint64_t context_memory = 0, module_memory = 0;
