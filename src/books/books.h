@@ -190,8 +190,8 @@ class Books {
   std::vector<std::pair<uint64_t, quota::Allocation>> TakeAllOf(const quota::Account* account) {
     return pointers_.TakeAllOf(account);
   }
-  // The bytes of an account's allocations whose streams have not reached their frees. Taking them leaves it to the caller to
-  // release each, for an account that ends earlier than that.
+  // The bytes of an account's allocations whose streams still come to their frees: none do in a context that is lost. Taking
+  // the allocations leaves it to the caller to release each, for an account that ends earlier than that.
   uint64_t LateBytesOf(const quota::Account* account) { return late_.BytesOf(account); }
   std::vector<quota::Allocation> TakeLateOf(const quota::Account* account);
   uint8_t TagOf(CUcontext context) { return tags_.Of(context); }

@@ -119,11 +119,18 @@ LateFrees::List LateFrees::TakeOf(const quota::Account* account) {
 }
 
 uint64_t LateFrees::BytesOf(const quota::Account* account) {
-  const base::MutexLock lock(&mutex_);
   uint64_t bytes = 0;
-  for (const Free& free : frees_) {
-    if (free.allocation.account == account) bytes += free.allocation.bytes;
+  if (empty()) return bytes;
+  const base::ClockLock looking(clock_, looking_);
+  const Relaxed relaxed(driver_);
+  List frees = TakeAll();
+  for (const Free& free : frees) {
+    if (free.allocation.account == account &&
+        driver_.EventQuery(free.event) == CUDA_ERROR_NOT_READY) {
+      bytes += free.allocation.bytes;
+    }
   }
+  PutBack(std::move(frees));
   return bytes;
 }
 

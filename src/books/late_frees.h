@@ -56,6 +56,7 @@ class LateFrees {
   void PutBack(List frees);
 
   bool empty() const { return count_.load() == 0; }
+  // Of an account's frees that their streams will come to: not in a context that is lost.
   uint64_t BytesOf(const quota::Account* account);
 
  private:

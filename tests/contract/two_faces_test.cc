@@ -16,6 +16,7 @@
 #include "driver/symbols.h"
 #include "gpushare/allocator.h"
 #include "gpushare/gpu.h"
+#include "gpushare/module.h"
 #include "gpushare/runtime.h"
 #include "gpushare/stream.h"
 #include "gpushare/tenant.h"
@@ -39,6 +40,16 @@ T Must(absl::StatusOr<T> value) {
   }
   return *std::move(value);
 }
+
+constexpr char kPtx[] = R"(.version 7.0
+.target sm_70
+.address_size 64
+//gpushare.sim cost=param:0 blocks_per_sm=1
+.visible .entry breaks(.param .u64 ns)
+{
+  ret;
+}
+)";
 
 // The process has a share of 64 MiB of a GPU of 4 GiB.
 class TwoFaces : public ::testing::Test {
@@ -258,6 +269,37 @@ TEST_F(TwoFacesOnAnotherGpu, AGpuGivesUpOnFreesThatAreNeverReachedAndNamesThem) 
   Process::Get().books().Settle();
   EXPECT_CU(driver.StreamDestroy(other));
   EXPECT_CU(driver.MemFree(flag));
+}
+
+// Where the context is lost no stream comes to anything more.
+TEST_F(TwoFacesOnAnotherGpu, AGpuWhoseContextIsLostWaitsForNoFrees) {
+  const auto wait = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>(
+      Process::Get().Real("cuStreamWaitValue32_v2"));
+  const driver::Table& driver = Process::Get().driver();
+  CUdeviceptr flag = 0;
+  ASSERT_CU(driver.MemAlloc(&flag, 4));
+  ASSERT_CU(driver.MemsetD8Async(flag, 0, 4, stream_));
+  ASSERT_CU(wait(stream_, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  {
+    const Tenant tenant = Must(Tenant::Create(*runtime_, {.name = "b"}));
+    const VirtualDevice breaks = Must(VirtualDevice::Create(*second_, tenant, ""));
+    const Module module = Must(Module::Load(*second_, kPtx));
+    FreeInStream();
+    char error[256] = "";
+    ASSERT_EQ(0, sim_->inject("illegal_address kernel=breaks", error, sizeof error)) << error;
+    const Stream stream = Must(Stream::Create(breaks));
+    ASSERT_TRUE(stream
+                    .Launch(Must(module.GetFunction("breaks")), {.grid = {1}, .block = {32}},
+                            uint64_t{1000})
+                    .ok());
+    EXPECT_FALSE(stream.Synchronize().ok());
+    ASSERT_EQ(0, sim_->inject("clear", error, sizeof error)) << error;
+  }
+  const absl::Duration began = runtime_->Now();
+  const absl::Status closed = second_->Close();
+  EXPECT_TRUE(closed.ok()) << closed;
+  EXPECT_LT(runtime_->Now() - began, absl::Seconds(1));
+  Process::Get().books().Settle();
 }
 
 // A graph of the SDK's copies is known to the books when the program launches it.

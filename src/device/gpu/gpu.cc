@@ -244,7 +244,7 @@ uint64_t Gpu::GiveBack(VirtualDevice& device, bool give) {
     device.Abandon(allocation.bytes);
   }
   for (const quota::Allocation& late : books.TakeLateOf(&device.account())) {
-    bytes_left += late.bytes;
+    if (!give) bytes_left += late.bytes;  // else they go with the context, which is lost
     device.Abandon(late.bytes);
   }
   for (const auto& [pointer, allocation] : unbooked_.TakeAllOf(&device.account())) {

@@ -225,9 +225,8 @@ class Gpu final : private quota::Source, private quota::Holder {
   // of a program in which it has freed some of it, and returns whose have not come so far, as Unfinished::Await() does.
   // GiveBack() returns the bytes that are left to the driver.
   std::string AwaitLateFrees(const std::vector<VirtualDevice*>& devices, Time deadline);
-  void AwaitOthersFrees(
-      Time
-          deadline);  // those that other threads are about to credit, on the way through the GPU's books
+  // AwaitOthersFrees() waits for those that other threads are about to credit, on the way through the GPU's books.
+  void AwaitOthersFrees(Time deadline);
   uint64_t GiveBackPools(bool give);
   uint64_t GiveBack(VirtualDevice& device, bool give);
   void TrimUnusedPools();
