@@ -26,11 +26,12 @@ namespace gpushare::base {
 enum class WaitResult { kWoken, kDeadline };
 
 // A thread started through Clock::StartThread. Join() may be called once, from a thread of the same
-// clock; the destructor joins when nobody has.
+// clock; the destructor joins when nobody has. Detach() leaves the thread to itself: its body has to keep the clock.
 class ClockThread {
  public:
   virtual ~ClockThread() = default;
   virtual void Join() = 0;
+  virtual void Detach() = 0;
 };
 
 class Clock {

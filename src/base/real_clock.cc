@@ -27,6 +27,7 @@ class StdThread final : public ClockThread {
   void Join() override {
     if (thread_.joinable()) thread_.join();
   }
+  void Detach() override { thread_.detach(); }
 
  private:
   std::thread thread_;

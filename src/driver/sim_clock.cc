@@ -36,14 +36,16 @@ bool Look(void* handle, const char* name, Function* function, std::string* missi
 
 class SimClock::Thread final : public base::ClockThread {
  public:
-  Thread(SimClock& clock, uint64_t announced, std::function<void()> body) : clock_(clock) {
+  Thread(SimClock& clock, uint64_t announced, std::function<void()> body)
+      : clock_(clock), done_(std::make_shared<std::atomic<uint32_t>>(0)) {
     try {
-      thread_ = std::thread([this, announced, body = std::move(body)] {
-        clock_.calls_.thread_enter_announced(announced);
+      // The body goes last: of a detached thread it may be all that keeps the clock.
+      thread_ = std::thread([&clock, done = done_, announced, body = std::move(body)] {
+        clock.calls_.thread_enter_announced(announced);
         body();
-        done_.store(1);
-        clock_.Wake(done_, INT32_MAX);
-        clock_.calls_.thread_leave();
+        done->store(1);
+        clock.Wake(*done, INT32_MAX);
+        clock.calls_.thread_leave();
       });
     } catch (...) {  // no thread could be created: the clock must not wait for it
       clock_.calls_.thread_withdraw(announced);
@@ -58,13 +60,14 @@ class SimClock::Thread final : public base::ClockThread {
     if (!thread_.joinable()) return;
     // Waits on the clock first, so that in every run the joiner continues at the moment at which the thread
     // ended. The system thread then ends without needing the turn.
-    while (done_.load() == 0) clock_.Wait(done_, 0, kNever, Nanos(0));
+    while (done_->load() == 0) clock_.Wait(*done_, 0, kNever, Nanos(0));
     thread_.join();
   }
+  void Detach() override { thread_.detach(); }
 
  private:
   SimClock& clock_;
-  std::atomic<uint32_t> done_{0};
+  const std::shared_ptr<std::atomic<uint32_t>> done_;
   std::thread thread_;
 };
 
