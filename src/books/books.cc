@@ -8,6 +8,7 @@ Books::Books(const driver::Table& driver, OnCredit on_credit, const Options& opt
       on_credit_(std::move(on_credit)),
       clock_(options.clock != nullptr ? *options.clock : base::RealClock()),
       tell_(options.tell),
+      free_elsewhere_(options.free_elsewhere),
       page_(options.page),
       pool_frees_(driver, tags_, clock_, options.follow),
       late_(driver, tags_, clock_) {}

@@ -400,6 +400,7 @@ class Books {
   const OnCredit on_credit_;
   base::Clock& clock_;
   const std::function<CUresult(CUstream, CUhostFn, void*)> tell_;
+  const std::function<std::optional<CUresult>(CUdeviceptr, const CUstream*)> free_elsewhere_;
   const uint64_t page_;
   ContextTags tags_;
   quota::PointerTable pointers_, arrays_;

@@ -13,6 +13,9 @@ namespace gpushare::books {
 CUresult Books::MemFree(CUdeviceptr pointer) {
   quota::Allocation allocation;
   const bool ours = pointers_.Take(pointer, &allocation);
+  if (!ours && free_elsewhere_ != nullptr) {
+    if (const auto freed = free_elsewhere_(pointer, nullptr)) return *freed;
+  }
   if (!ours && has_buffers_.load(std::memory_order_relaxed)) return FreeBuffer(pointer);
   const auto call = [&] { return driver_.MemFree(pointer); };
   return ours ? FreeBy(pointer, allocation, call) : call();
@@ -46,6 +49,9 @@ CUresult Books::FreeBy(CUdeviceptr pointer, const quota::Allocation& allocation,
 CUresult Books::MemFreeAsync(CUdeviceptr pointer, CUstream stream) {
   quota::Allocation allocation;
   const bool ours = pointers_.Take(pointer, &allocation);
+  if (!ours && free_elsewhere_ != nullptr) {
+    if (const auto freed = free_elsewhere_(pointer, &stream)) return *freed;
+  }
   const CUresult result = driver_.MemFreeAsync(pointer, stream);
   if (!ours) return result;
   Awaited awaited;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "base/clock.h"
 
@@ -27,6 +28,9 @@ struct Options {
   // Puts a host function into a stream of the program, to tell waiting requests when the stream has reached it. Null: the
   // driver's call.
   std::function<CUresult(CUstream, CUhostFn, void*)> tell = nullptr;
+  // Asked of a free that the books do not know, before the driver: frees what the process keeps in pools beside them. A null
+  // stream is cuMemFree(). Nothing: it is not there.
+  std::function<std::optional<CUresult>(CUdeviceptr, const CUstream*)> free_elsewhere = nullptr;
 };
 
 }  // namespace gpushare::books

@@ -14,6 +14,7 @@
 #include "books/relaxed.h"
 #include "device/gpu/context_scope.h"
 #include "device/gpu/gpu.h"
+#include "device/memory/program_free.h"
 #include "device/process/broker_share.h"
 #include "driver/current_context.h"
 #include "shim/environment.h"
@@ -42,6 +43,10 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   };
   books.tell = [process = made.get()](CUstream stream, CUhostFn function, void* data) {
     return process->calls_->LaunchHostFunc(process->payer(), stream, function, data);
+  };
+  books.free_elsewhere = [process = made.get()](CUdeviceptr pointer, const CUstream* stream) {
+    const auto freed = device::FreeForProgram(process->runtime_->driver(), pointer, stream);
+    return freed.has_value() ? std::optional(static_cast<CUresult>(*freed)) : std::nullopt;
   };
   absl::StatusOr<std::shared_ptr<device::Runtime>> runtime = device::Runtime::CreateOfProcess(
       driver.handle, driver.path, broker, std::move(books),

@@ -171,6 +171,42 @@ TEST_F(TwoFaces, WhatLiesIdleInTheProgramsPoolsIsTheSdksAsWell) {
   EXPECT_TRUE(got.ok()) << got.status();
 }
 
+// The driver would free the segment under its pool, or refuse what does not begin one.
+TEST_F(TwoFaces, WhatLiesInTheSdksPoolsTheProgramFreesThere) {
+  const auto free_async = Hook<CUresult(CUdeviceptr, CUstream)>("cuMemFreeAsync");
+  const driver::Table& driver = Process::Get().driver();
+  CUstream stream = nullptr;
+  ASSERT_CU(driver.StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
+  for (const auto strategy : {AllocationStrategy::kSuballocating, AllocationStrategy::kPool,
+                              AllocationStrategy::kSwappable}) {
+    const Allocator pool = Must(Allocator::Create(*share_, {.strategy = strategy}));
+    const DevicePtr pointers[] = {Must(pool.AllocateRaw(MiB(2))), Must(pool.AllocateRaw(MiB(2)))};
+    for (const DevicePtr pointer : pointers) {
+      ASSERT_CU(driver.MemsetD8Async(pointer.value(), 1, MiB(2).count(), stream));
+      EXPECT_CU(free_(pointer.value()));
+      EXPECT_CU(driver.StreamQuery(stream));  // it waits for who uses the memory
+    }
+    EXPECT_EQ(free_(pointers[0].value()), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(Must(share_->stats()).memory.allocations,
+              strategy == AllocationStrategy::kSuballocating ? 1u : 0u);  // a segment
+    const Allocation again = Must(pool.Allocate(MiB(2)));
+    const auto set = Hook<CUresult(CUdeviceptr, unsigned char, size_t)>("cuMemsetD8_v2");
+    EXPECT_CU(set(again.pointer().value(), 1, MiB(2).count()));
+  }
+  // In the order of a stream it is that stream's until it has come so far.
+  const Allocator pool =
+      Must(Allocator::Create(*share_, {.strategy = AllocationStrategy::kSuballocating}));
+  const DevicePtr pointer = Must(pool.AllocateRaw(MiB(24)));
+  ASSERT_CU(driver.MemsetD8Async(pointer.value(), 1, MiB(24).count(), stream));
+  EXPECT_CU(free_async(pointer.value(), stream));
+  EXPECT_EQ(free_async(pointer.value(), stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(driver.StreamQuery(stream), CUDA_ERROR_NOT_READY);
+  const DevicePtr again = Must(pool.Allocate(MiB(24))).pointer();
+  EXPECT_TRUE(again != pointer || driver.StreamQuery(stream) == CUDA_SUCCESS);
+  ASSERT_CU(driver.StreamSynchronize(stream));
+  EXPECT_CU(driver.StreamDestroy(stream));
+}
+
 // The SDK does not see the program's streams: a suspension waits for the whole context before swappable memory leaves.
 TEST_F(TwoFaces, ASuspensionWaitsForWhatTheProgramRuns) {
   const auto set = Hook<CUresult(CUdeviceptr, unsigned char, size_t, CUstream)>("cuMemsetD8Async");

@@ -81,11 +81,7 @@ absl::StatusOr<MemoryOrder> Allocator::OrderOf(driver::Stream native,
   if (pool_ == nullptr && driver_pool_ == nullptr) return MemoryOrder();
   const ContextScope current(device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
-  uint64_t number = 0;
-  GPUSHARE_RETURN_IF_ERROR(
-      driver::ToStatus(gpu.driver().StreamId(native, &number), "cuStreamGetId"));
-  // The driver counts from 1 on or from 0.
-  return MemoryOrder{.number = number + 1, .native = native};
+  return ForeignOrder(gpu.driver(), native);
 }
 
 absl::StatusOr<driver::DevicePtr> Allocator::AllocateOnce(const VirtualDevice::Request& request,

@@ -4,7 +4,7 @@
 //
 //   MemoryOrder none;
 //   MemoryOrder known{.stream = stream};
-//   MemoryOrder foreign{.number = 7, .native = native};   // Driver::StreamId(native)
+//   MemoryOrder foreign = ForeignOrder(driver, native);   // a StatusOr
 //
 // Nobody tells when a foreign stream ends, and its handle may come again. So it is told apart by the driver's
 // number for it, and its handle is used within calls that name it only.
@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+#include "absl/status/statusor.h"
+#include "base/status_macros.h"
 #include "driver/driver.h"
 
 namespace gpushare::device {
@@ -27,6 +29,15 @@ struct MemoryOrder {
   bool foreign() const { return number != 0; }
   bool none() const { return stream == nullptr && number == 0; }
 };
+
+// Of a stream that no virtual device is bound to. Its context is current.
+inline absl::StatusOr<MemoryOrder> ForeignOrder(const driver::Driver& driver,
+                                                driver::Stream native) {
+  uint64_t number = 0;
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.StreamId(native, &number), "cuStreamGetId"));
+  // The driver counts from 1 on or from 0.
+  return MemoryOrder{.number = number + 1, .native = native};
+}
 
 }  // namespace gpushare::device
 

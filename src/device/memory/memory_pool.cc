@@ -231,16 +231,18 @@ bool MemoryPool::Free(driver::DevicePtr pointer, const MemoryOrder& order) {
     return FreeFor(pointer, order.none() ? pool::kItsOwn : IdFor(order), nullptr);
   }
   const std::shared_ptr<MemoryPool> self = shared_from_this();
-  VirtualDevice& device = device_;
   const StreamId id = IdFor(order);
-  {
-    const std::lock_guard lock(lock_);
-    if (blocks_.SizeOf(pointer) == 0) return false;
-    device.Hold();  // whose context may end meanwhile
-  }
-  const HeldDevice held(device);
+  if (!HoldFor(pointer)) return false;
+  const HeldDevice held(device_);  // whose context may end meanwhile
   MarkForeign(order, id);
   return FreeFor(pointer, id, order.native);
+}
+
+bool MemoryPool::HoldFor(driver::DevicePtr pointer) {
+  const std::lock_guard lock(lock_);
+  if (blocks_.SizeOf(pointer) == 0) return false;
+  device_.Hold();
+  return true;
 }
 
 bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id, driver::Stream foreign) {

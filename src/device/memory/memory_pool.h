@@ -51,6 +51,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   // if that is foreign, the caller has seen to its end.
   bool Free(driver::DevicePtr pointer, const MemoryOrder& order);
   uint64_t SizeOf(driver::DevicePtr pointer) const;
+  // Holds the virtual device. False: no live allocation of this pool starts there.
+  bool HoldFor(driver::DevicePtr pointer);
 
   // Gives idle segments back to the driver, until they are `enough` bytes together. Returns their bytes. `began`: for
   // one that has waited since then, and does not wait for the device while streams come to what was freed by then.
