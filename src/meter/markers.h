@@ -91,6 +91,9 @@ class TimeLine {
   TimeLine(driver::Driver& driver, EventPool& pool, driver::Event base)
       : driver_(driver), pool_(pool), base_(base) {}
   absl::Status Calibrate(driver::Stream stream);
+  // Records `count` pairs of markers and waits for them. `most`: an upper bound of the last of the offsets.
+  absl::Status Measure(driver::Stream stream, int count, std::vector<Nanos>* costs,
+                       std::vector<Nanos>* offsets, Nanos* most);
   Nanos After(float ms) const;
   void RecordNextBase();
   void TakeNextBase();

@@ -95,6 +95,23 @@ class Processes(Together):
                 left = 1 - (sum(took) / len(took) + 0.03) / period
                 self.assertGreater(other / 500, 0.95 * left)
 
+    # The first launch makes the engine, which measures what a marker takes: that waits for one slice of the GPU (2 ms, and
+    # a context switch), and not for one with each marker.
+    def test_a_first_launch_waits_about_as_long_as_the_next_ones(self):
+        now_and_then = """
+        took = []
+        for i in range(12):
+            until(100 + 37 * i)
+            began = now()
+            ok(launch(kernel, 0.1)); ok(d.cuCtxSynchronize())
+            took.append(now() - began)
+        print(json.dumps(took))
+        """
+        for spec, busy in ("", 0.1), ("", 1), ("priority=high", 0.1), ("priority=high", 1):
+            with self.subTest(spec=spec, busy=busy):
+                took, _ = self.together([(spec, now_and_then), ("", f"print(json.dumps(work({busy}, end=550)))")])
+                self.assertLess(took[0], max(took[1:]) + 2.1)
+
     def test_a_floor_is_kept_beside_one_that_wants_all(self):
         service, job = "print(json.dumps(work(0.3, wait=True, end=500)))", "print(json.dumps(work({}, end=500)))"
         for others in "0.1", "1":
