@@ -24,6 +24,12 @@ bool May(const TenantConfig& tenant, const Registry::Credentials& who) {
   return in(tenant.uids, who.uid) || in(tenant.gids, who.gid);
 }
 
+// Whether this is the process itself, whichever user it has become since.
+bool IsOf(const Registry::Credentials& process, const Registry::Credentials& who) {
+  return process.pid != 0 && process.pid == who.pid && process.began != 0 &&
+         process.began == who.began;
+}
+
 // Names in a message; of further names only the number is given.
 constexpr size_t kNamesShown = 10;
 
@@ -52,9 +58,11 @@ Registry::Session* Registry::FormerOf(const Credentials& who, const ipc::Hello& 
   Session* unseen = nullptr;
   uint64_t least = 0;
   for (Session& session : sessions_) {
-    const bool same = session.lost() && session.successor == nullptr &&
-                      session.who.uid == who.uid && session.asked == hello.tenant;
+    const bool same =
+        session.lost() && session.successor == nullptr && session.asked == hello.tenant;
     if (!same) continue;
+    if (IsOf(session.who, who)) return &session;
+    if (session.who.uid != who.uid) continue;
     if (session.who.pid != 0) {
       const bool known = session.who.began != 0 && who.began != 0;
       if (session.who.pid == who.pid && (!known || session.who.began == who.began)) return &session;
@@ -78,6 +86,8 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
                                                       const Session* former) {
   if (former != nullptr) {
     Tenant& tenant = *former->tenant;
+    // It was admitted before it changed its user.
+    if (IsOf(former->who, who)) return &tenant;
     if (tenant.listed ? May(tenant.config, who) : tenant.owner == who.uid) return &tenant;
   }
   if (draining_) return absl::UnavailableError("the broker is being drained: nobody registers");

@@ -19,7 +19,7 @@ PATIENCE = 60
 
 # Prints the result of each call on its own line. Without the preloaded library, the program is the witness.
 PROGRAM = """
-import ctypes, sys
+import ctypes, os, sys, time
 cuda = ctypes.CDLL("libcuda.so.1")
 context, held = ctypes.c_void_p(), []
 assert cuda.cuInit(0) == 0
@@ -58,6 +58,8 @@ class Program:
 
 
 class Restarts(unittest.TestCase):
+    PRELOADED = []  # before gpushare, and into the broker
+
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="gpushare-restart-")
         self.addCleanup(self.folder.cleanup)
@@ -65,9 +67,10 @@ class Restarts(unittest.TestCase):
         self.config = os.path.join(self.folder.name, "broker.yaml")
         with open(self.config, "w") as file:
             file.write(f"tenants: [{{name: a, spec: 'memory={QUOTA}MiB'}}]\n")
-        self.bare = {**os.environ, "GPUSHARE_DRIVER": "sim",
+        self.bare = {**os.environ, "GPUSHARE_DRIVER": "sim", "LD_PRELOAD": ":".join(self.PRELOADED),
                      "GPUSHARE_SIM": f"memory=16GiB,teardown=0,clock=wall,shared={os.path.basename(self.folder.name)}"}
-        self.tenant = {**self.bare, "GPUSHARE_BROKER": self.socket, "GPUSHARE_TENANT": "a", "LD_PRELOAD": PRELOAD}
+        self.tenant = {**self.bare, "GPUSHARE_BROKER": self.socket, "GPUSHARE_TENANT": "a",
+                       "LD_PRELOAD": ":".join([*self.PRELOADED, PRELOAD])}
         self.broker = None
         self.start_broker()
         self.addCleanup(lambda: (self.broker.kill(), self.broker.wait()))
@@ -149,6 +152,38 @@ class Restarts(unittest.TestCase):
         self.start_broker()
         self.eventually(lambda: self.first("alloc(400)") == OK)
         self.assertEqual(self.assert_within_quota(), 1000)
+
+    # It was admitted as root, and nobody else may register as this tenant.
+    def test_a_process_that_has_dropped_its_privileges_goes_on_and_comes_back(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become another user")
+        os.chmod(self.folder.name, 0o755)
+        self.assertEqual(self.first("alloc(300)"), OK)
+        self.assertEqual(self.first("os.setuid(65534) or 0"), 0)
+        self.assertEqual(self.first("alloc(300)"), OK)
+        self.kill_broker()
+        with open(self.config, "w") as file:
+            file.write(f"tenants: [{{name: a, spec: 'memory={QUOTA}MiB', users: [0]}}]\n")
+        self.start_broker()
+        self.eventually(lambda: [each["gone"] for each in self.share()["processes"]] == [False])
+        self.assertEqual(self.share()["processes"][0]["uid"], 65534)
+        self.assertEqual((self.first("alloc(300)"), self.first("alloc(200)")), (OK, OUT_OF_MEMORY))
+        self.assertEqual(self.assert_within_quota(), 900)
+        second = self.another()
+        self.assertEqual((second("alloc(100)"), second("alloc(100)")), (OK, OUT_OF_MEMORY))
+        self.first.end()
+        self.programs -= 1
+        self.eventually(lambda: second("alloc(900)") == OK)
+
+
+# All of that, while the clock of the day is set back and forth by a day between any two looks at it. A wait until a time of that
+# clock would end at once, or hang for a day.
+class ClockJumps(Restarts):
+    PRELOADED = [os.environ["GPUSHARE_CLOCK_JUMPS"]]
+
+    def test_the_programs_see_it_jump(self):
+        for _ in range(3):
+            self.assertEqual(self.first("int(abs(time.time() - time.time()) > 86400)"), 1)
 
 
 if __name__ == "__main__":

@@ -250,6 +250,36 @@ TEST_F(RegistryTest, WhoIsWrongIsToldWhatThereIs) {
             "no tenant 't1'; there is none");
 }
 
+// A program may drop privileges after it has registered. Its pid and its beginning say that it is the same.
+TEST_F(RegistryTest, AProcessThatHasChangedItsUserComesBackAsWhatItWas) {
+  Config config;
+  config.tenants.emplace_back();
+  config.tenants[0].name = "a";
+  config.tenants[0].spec = "memory=4GiB";
+  config.tenants[0].uids = {0};
+  ASSERT_TRUE(Apply(config).ok());
+  Process& before = Start("a", "", 0);
+  const Registry::Credentials was = before.session->who;
+  before.pages.usage.memory_charged = 3 * kGibibyte;
+  registry_.End(*before.session, now_, changed_);  // its connection is lost
+  ipc::Hello hello;
+  hello.tenant = "a";
+  const auto as = [&](uint32_t uid, uint64_t began) {
+    return registry_.Register({.pid = was.pid, .uid = uid, .began = began}, hello);
+  };
+  EXPECT_TRUE(absl::IsPermissionDenied(as(1000, was.began + 1).status())) << "another process";
+  EXPECT_TRUE(absl::IsPermissionDenied(as(1000, 0).status())) << "perhaps another one";
+  const absl::StatusOr<Registry::Session*> back = as(1000, was.began);
+  ASSERT_TRUE(back.ok()) << back.status();
+  Process& after = processes_.emplace_back();
+  after.session = *back;
+  ipc::OpenGpu open;
+  open.uuid = kGpuOfRegistry;
+  ASSERT_TRUE(registry_.Open(**back, open, after.pages.seat, now_, changed_).ok());
+  EXPECT_EQ(after.pages.granted(), 4 * kGibibyte) << "what it had, once";
+  EXPECT_EQ(Shown("a")->memory_granted, 4 * kGibibyte);
+}
+
 TEST_F(RegistryTest, NamesWithoutEndDoNotFillIt) {
   Process& held = Start("held", "cap=20%", 7);
   ASSERT_TRUE(registry_.Suspend("held", true, now_, changed_).ok());
