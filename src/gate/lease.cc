@@ -94,6 +94,8 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
     lease.phase = tenant.phase;
     lease.acquired = now;
     engine.leases.push_back(std::move(lease));
+    // What runs under a lease is not seen, so it may leave a part of the device to others.
+    engine.arbiter.SetLeaves(tenant.id, true);
     if (request.exclusive) {
       engine.arbiter.HoldExclusive(tenant.id, engine.ExclusiveUntil(tenant, now));
     }

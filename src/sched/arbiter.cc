@@ -126,7 +126,7 @@ void Arbiter::Update(TenantId tenant, const TenantLimits& limits, Time now) {
     s.AddOutstanding(t, outstanding);
     s.AddCommands(t, commands);
     t.open = open;
-    if (open && s.gated(t)) ++s.gated_commands;
+    if (open) s.CountGated(t, 1);
     t.f = s.LeastOther(tenant);  // tags of different bands do not compare
     t.r = s.ReserveClock(t);
     if (s.exclusive == tenant) s.exclusive = kNobody;
@@ -301,6 +301,7 @@ void Arbiter::Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measur
   // Work that is charged while it runs on has not ended. If that counted as a settlement, work that never ends
   // would never become stale.
   if (predicted > Nanos(0) || commands > 0) {
+    s.LearnEarly(predicted, measured);
     if (commands > t.commands) s.CloseOpen(t);  // launches that were never reported
     s.AddCommands(t, -commands);
     s.DropOutstanding(t, predicted, /*unused=*/false);
@@ -319,7 +320,13 @@ void Arbiter::SetGrant(TenantId tenant, Nanos grant) {
 }
 
 void Arbiter::SetLeaves(TenantId tenant, bool leaves) {
-  if (state_->Known(tenant)) state_->at(tenant).leaves = leaves;
+  State& s = *state_;
+  if (!s.Known(tenant)) return;
+  TenantState& t = s.at(tenant);
+  const int in_flight = t.commands + (t.open ? 1 : 0);
+  s.CountGated(t, -in_flight);
+  t.leaves = leaves;
+  s.CountGated(t, in_flight);
 }
 
 void Arbiter::SetWakeLatency(Nanos least) {

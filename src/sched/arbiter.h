@@ -67,11 +67,12 @@ struct ArbiterOptions {
   Nanos window = Micros(200);           // D: outstanding predicted device time
   Nanos low_window = Micros(40);        // below it the device counts as nearly idle
   Nanos high_band_window = Micros(50);  // D while a tenant of a higher band is registered
-  int min_commands = 4;                 // at least this many commands may be in flight
-  int high_band_min_commands = 1;       // the same while a tenant of a higher band is registered
-  Nanos grant = Micros(12);             // largest grant beyond one command, while contended
-  int grant_commands = 8;               // the same limit in predicted commands
-  Nanos lone_grant = Micros(150);       // grant of a tenant that is alone
+  // At least this many commands may be in flight, the last of them when by the clock little is left of those before it.
+  int min_commands = 4;
+  int high_band_min_commands = 1;  // the same while a tenant of a higher band is registered
+  Nanos grant = Micros(12);        // largest grant beyond one command, while contended
+  int grant_commands = 8;          // the same limit in predicted commands
+  Nanos lone_grant = Micros(150);  // grant of a tenant that is alone
   // Grant of a tenant without a cap while no other is registered; 0: none of its own. Nobody is kept waiting, so such grants
   // need not be short, nor does the window bound them, and each is closed by a marker.
   Nanos sole_grant = Millis(2);

@@ -12,6 +12,10 @@ namespace {
 constexpr int kClampsPerLook = 8;
 // If what a tenant waited for did not end in time, there is no such wait again for this many times as long.
 constexpr int kNoWaitFor = 25;
+// The last of the least number of commands may follow when no more than this many windows are left of those before it.
+constexpr int kWindowsLeft = 2;
+// How many times the mean part by which work ends early it is taken to do so now, to be on the safe side.
+constexpr double kEarlyEnds = 6;
 
 Nanos ToNanos(double ns) { return Nanos(static_cast<int64_t>(ns)); }
 
@@ -264,6 +268,22 @@ State::Choice State::ChooseClosed(Time again, Beside* beside) {
   return choice;
 }
 
+// Whether a command may follow those in flight though they fill the window, since there are fewer than `min_commands`. The last
+// of these waits until, by the clock, little is left of those before it: it would be in the way of a tenant that comes back
+// meanwhile. More may be left where work ended early lately. Beside commands that leave a part of the device to others nothing
+// has to be over. If it may not, `again` is when it may.
+bool State::Follows(const TenantState& t, Nanos window, Time* again) const {
+  const int min_commands = MinCommands(t);
+  if (gated_commands >= min_commands) return false;
+  const bool last = gated_commands > 0 && gated_commands == min_commands - 1;
+  if (!last || live == 1 || Above(t) || leaving_commands > 0) return true;
+  const double left = kEarlyEnds * early * Ns(gated_outstanding);
+  const Time from = horizon - std::max(kWindowsLeft * window, ToNanos(left)) + Nanos(1);
+  if (now >= from) return true;
+  *again = std::min(*again, from);
+  return false;
+}
+
 // How far the tenant is ahead of its running peers, in normalised virtual time.
 inline State::Ahead State::AheadOf(const TenantState& t, bool guarantee) {
   Peers& b = *t.peers;
@@ -316,7 +336,7 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
   if (outer_in_turn && inside_in_turn) {
     const bool fits_beside =
         t.leaves && !Above(t) && t.commands == 0 && !t.open && gated_commands < outer.peers->active;
-    if (out < window || gated_commands < min_commands || fits_beside) {
+    if (out < window || fits_beside || Follows(t, window, &choice.again)) {
       choice.admit = true;
       return choice;
     }
@@ -447,7 +467,7 @@ Grant State::Admit(const Choice& choice) {
   AddOutstanding(t, amount);
   if (!t.open) {
     t.open = true;
-    if (gated(t)) ++gated_commands;
+    CountGated(t, 1);
   }
   File(id);
   return Grant{id, amount, choice.phase, stands, choice.beside};

@@ -83,7 +83,7 @@ const char* State::Broken() const {
   std::array<Nanos, 3> outstanding{};
   Nanos stale{0};
   size_t in_cap = 0, in_grace = 0, entries = 0;
-  int commands = 0, alive = 0, in_lower_bands = 0;
+  int commands = 0, leaving = 0, alive = 0, in_lower_bands = 0;
   for (TenantId id = 0; id < tenants.size(); ++id) {
     const TenantState& t = tenants[id];
     if (!t.live) {
@@ -113,6 +113,7 @@ const char* State::Broken() const {
       return "what is stale is not part of what a gated tenant has outstanding";
     }
     if (gated(t)) commands += t.commands + (t.open ? 1 : 0);
+    if (gated(t) && t.leaves) leaving += t.commands + (t.open ? 1 : 0);
     const bool idle = Idle(t);
     if (idle != (t.idle_since != kNever)) return "idle time is not being counted right";
     if (t.in_grace_list) {
@@ -180,7 +181,8 @@ const char* State::Broken() const {
   if (gated_outstanding != bands[1].outstanding + bands[2].outstanding - stale) {
     return "the outstanding time of the gated bands is wrong";
   }
-  if (gated_commands != commands) return "the commands in flight are miscounted";
+  if (gated_commands != commands || leaving_commands != leaving)
+    return "the commands in flight are miscounted";
   size_t listed = 0;
   Time last{Nanos::min()};
   for (uint32_t id = grace_head, prev = kNobody; id != kNobody;

@@ -75,13 +75,25 @@ void State::FindStale() {
 void State::AddCommands(TenantState& t, int n) {
   n = std::max(n, -t.commands);
   t.commands += n;
-  if (gated(t)) gated_commands += n;
+  CountGated(t, n);
+}
+
+void State::LearnEarly(Nanos predicted, Nanos measured) {
+  if (predicted <= Nanos(0)) return;
+  const double part = std::min(1.0, Ns(predicted) / 20e6);
+  early += part * (std::max(0.0, 1 - Ns(measured) / Ns(predicted)) - early);
+}
+
+void State::CountGated(const TenantState& t, int n) {
+  if (!gated(t)) return;
+  gated_commands += n;
+  if (t.leaves) leaving_commands += n;
 }
 
 void State::CloseOpen(TenantState& t) {
   if (!t.open) return;
   t.open = false;
-  if (gated(t)) --gated_commands;
+  CountGated(t, -1);
 }
 
 Nanos State::GatedOutstanding(Time when) const {

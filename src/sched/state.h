@@ -195,6 +195,8 @@ struct Arbiter::State {
   void DropOutstanding(TenantState& t, Nanos amount, bool unused);
   void AddCommands(TenantState& t, int n);
   void CloseOpen(TenantState& t);
+  void LearnEarly(Nanos predicted, Nanos measured);
+  void CountGated(const TenantState& t, int n);  // `n` commands more in flight
   Nanos GatedOutstanding(Time when) const;
   Time Drops(Nanos level) const;
   bool Drained(Time* stale_at) const;
@@ -221,6 +223,7 @@ struct Arbiter::State {
     double by = 0, limit_f = -kInfinity, limit_r = -kInfinity;
   };
   Ahead AheadOf(const TenantState& t, bool guarantee);
+  bool Follows(const TenantState& t, Nanos window, Time* again) const;
   Grant Admit(const Choice& choice);
   double LeastRunning(Peers& b);  // least F of the running tenants; infinity if there are none
   double LeastRunningReserve(Peers& b);
@@ -266,12 +269,15 @@ struct Arbiter::State {
   Nanos gated_outstanding{0};   // of the normal and the low band, less what is stale
   Time stalled_until = kNever;  // when stalled tenants may add to their work again
   int gated_commands = 0;       // commands launched or granted, and not settled
-  Time waits_again{};           // until then, tenants released by their cap wait for no others
-  Time foreseen_at = kNever;    // when Foresee() was last called
-  Time awaited_at = kNever;     // when Await() was last called
-  Time horizon{};               // when the device is predicted to have done what is outstanding
-  Time high_last{};             // last sign of life of the high band
-  Nanos wake_latency{0};        // shortest time from a grant to a sleeping tenant to its launch
+  int leaving_commands = 0;     // those of tenants that leave a part of the device to others
+  // By which part of its prediction work ended early, averaged over some 20 ms of predicted time.
+  double early = 0;
+  Time waits_again{};         // until then, tenants released by their cap wait for no others
+  Time foreseen_at = kNever;  // when Foresee() was last called
+  Time awaited_at = kNever;   // when Await() was last called
+  Time horizon{};             // when the device is predicted to have done what is outstanding
+  Time high_last{};           // last sign of life of the high band
+  Nanos wake_latency{0};      // shortest time from a grant to a sleeping tenant to its launch
   bool high_seen = false;
   bool high_held = false;  // see HoldHighBand()
   Time high_horizon{};

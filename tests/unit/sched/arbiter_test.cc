@@ -179,14 +179,66 @@ TEST(Arbiter, WindowHoldsBackAndDrainsByTheClock) {
   EXPECT_EQ(grants[0].tenant, c);
 }
 
-TEST(Arbiter, AtLeastMinCommandsAreInFlight) {
+TEST(Arbiter, TheLastOfMinCommandsFollowsWhenLittleIsLeftByTheClock) {
   Books b;  // min_commands = 4
   std::vector<TenantId> ids;
   for (int i = 0; i < 6; ++i) {
     ids.push_back(b.arbiter.Add({}, AtMicros(0)));
     b.arbiter.Block(ids.back(), Millis(1), false, AtMicros(0));
   }
-  EXPECT_EQ(b.Run(AtMicros(0)).size(), 4u);
+  EXPECT_EQ(b.Run(AtMicros(0)).size(), 3u);
+  EXPECT_TRUE(b.Run(AtMicros(2599)).empty());
+  EXPECT_EQ(b.again,
+            AtMicros(2600) + Nanos(1));  // two windows before the clock says that all is over
+  EXPECT_EQ(b.Run(b.again).size(), 1u);
+  EXPECT_TRUE(b.Run(AtMicros(20'000)).empty());  // the clock is not believed for another one
+}
+
+TEST(Arbiter, WhoIsAloneOrBesideRoomHasMinCommandsInFlight) {
+  ArbiterOptions options;
+  options.min_commands = 2;
+  for (const bool alone : {true, false}) {
+    Books b(options);
+    const TenantId a = b.arbiter.Add({}, AtMicros(0));
+    if (!alone) {
+      b.arbiter.Add({}, AtMicros(0));
+      b.arbiter.SetLeaves(a, true);
+    }
+    for (int i = 0; i < 3; ++i) {
+      b.arbiter.Block(a, Millis(2), false, AtMicros(0));
+      EXPECT_EQ(b.Run(AtMicros(0)).size(), i < 2 ? 1u : 0u) << i;
+      b.arbiter.Launched(a, 1, AtMicros(0));
+    }
+  }
+}
+
+// Commands that end early would otherwise leave the device idle.
+TEST(Arbiter, WhereWorkEndsEarlyTheLastOfMinCommandsFollowsEarlier) {
+  ArbiterOptions options;
+  options.min_commands = 2;
+  Books b(options);
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  // When c may follow a command of a of 10 ms that began at `from`.
+  const auto follows = [&](Time from) {
+    b.arbiter.Block(a, Millis(10), false, from);
+    EXPECT_EQ(b.Run(from).size(), 1u);
+    b.arbiter.Launched(a, 1, from);
+    b.arbiter.Block(c, Millis(1), false, from);
+    EXPECT_TRUE(b.Run(from).empty());
+    const Nanos at = b.again - from;
+    b.arbiter.Unblock(c, from);
+    return at;
+  };
+  Time now = AtMicros(0);
+  EXPECT_EQ(follows(now), Millis(10) - Micros(400) + Nanos(1));
+  for (int i = 0; i < 20; ++i) {
+    now += Millis(9);
+    b.arbiter.Settle(a, Phase::kWeight, Millis(10), Millis(9), 1, now);
+    if (i < 19) follows(now);
+  }
+  const Nanos at = follows(now);
+  EXPECT_GT(at, Millis(3));
+  EXPECT_LT(at, Millis(5));  // early by a tenth on average, and six tenths are left
 }
 
 // A tenant whose commands leave room to others may have one in flight beside their long commands, but not a second
@@ -198,13 +250,10 @@ TEST(Arbiter, WhoLeavesRoomToOthersHasOneInFlightBesideThem) {
     Books b(options);
     const Time now = AtMicros(0);
     if (high) b.arbiter.Add({.band = Band::kHigh}, now);
-    const int others = high ? options.high_band_min_commands : options.min_commands;
-    for (int i = 0; i < others; ++i) {
-      const TenantId other = b.arbiter.Add({}, now);
-      b.arbiter.Block(other, Millis(1), false, now);
-      ASSERT_EQ(b.Run(now).size(), 1u);
-      b.arbiter.Launched(other, 1, now);
-    }
+    const TenantId other = b.arbiter.Add({}, now);
+    b.arbiter.Block(other, Millis(1), false, now);
+    ASSERT_EQ(b.Run(now).size(), 1u);
+    b.arbiter.Launched(other, 1, now);
     const TenantId narrow = b.arbiter.Add({}, now);
     b.arbiter.Block(narrow, Micros(400), false, now);
     EXPECT_TRUE(b.Run(now).empty());
