@@ -107,6 +107,7 @@ void LeaseLine::Run() {
     idle_until = After(clock_.Now(), idle);
   }
   base::ExchangeInterrupt(before);
+  id_ = std::thread::id();  // which another thread may have once this one is joined
 }
 
 void LeaseLine::Serve(PendingLease& request) {
