@@ -16,8 +16,6 @@ namespace {
 
 // Commands of unknown cost that a tenant may have in flight while other tenants or a cap depend on it.
 constexpr int kUnknownInFlight = 2;
-// The same while nobody depends on it: what is in flight before the first one is measured is not learnt from.
-constexpr int kUnknownInFlightAlone = 4;
 // If a wake-up takes longer than expected, the expectation rises by the difference divided by this.
 constexpr int kWakesPerRise = 8;
 
@@ -327,8 +325,7 @@ bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known, Time now) 
   const bool bounded = tenant.capped() || (options.supply != nullptr && supply_bounded);
   if (cost_known || (limits.band == sched::Band::kHigh && !bounded)) return true;
   const bool others_depend = arbiter.tenants() > 1 || tenant.capped() || options.supply != nullptr;
-  const int most = others_depend ? kUnknownInFlight : kUnknownInFlightAlone;
-  if (tenant.unknown_in_flight < most) return true;
+  if (!others_depend || tenant.unknown_in_flight < kUnknownInFlight) return true;
   // The work in flight may be behind a wait for the host, and the host may wait for this call to return.
   return StandsForHost(tenant, now);
 }
@@ -478,7 +475,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         if ((woken || first_time) && tenant.waiting.front() == &request && may_ask) {
           TakeCredit(tenant, now);
           arbiter.Block(tenant.id, Nanos(static_cast<int64_t>(request.charge)), request.exclusive,
-                        now, request.at_once);
+                        now, request.at_once, request.cost_known);
           asked = true;
           RunArbiter(now, &tenant);
           if (TenantPage::CreditOf(tenant.purse.Look()) >= request.charge) next = Next::kRetry;

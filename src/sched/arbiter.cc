@@ -170,7 +170,8 @@ void Arbiter::Remove(TenantId tenant, Time now) {
   GPUSHARE_SCHED_CHECK_BOOKS(s);
 }
 
-void Arbiter::Block(TenantId tenant, Nanos predicted, bool exclusive, Time now, int at_once) {
+void Arbiter::Block(TenantId tenant, Nanos predicted, bool exclusive, Time now, int at_once,
+                    bool known) {
   State& s = *state_;
   s.Observe(now);
   if (!s.Known(tenant)) return;
@@ -181,6 +182,7 @@ void Arbiter::Block(TenantId tenant, Nanos predicted, bool exclusive, Time now, 
   t.exclusive = exclusive;
   t.predicted = std::max(Sane(predicted), Nanos(1));
   t.at_once = std::max(at_once, 1);
+  t.known = known;
   const auto within_horizon = [&](TenantState& one) {
     one.r = std::min(one.r, s.ReserveClock(one) + Ns(s.options.debt_horizon));
   };

@@ -73,8 +73,8 @@ struct ArbiterOptions {
   Nanos grant = Micros(12);        // largest grant beyond one command, while contended
   int grant_commands = 8;          // the same limit in predicted commands
   Nanos lone_grant = Micros(150);  // grant of a tenant that is alone
-  // Grant of a tenant without a cap while no other is registered; 0: none of its own. Nobody is kept waiting, so such grants
-  // need not be short, nor does the window bound them, and each is closed by a marker.
+  // Grant of a tenant without a cap while no other is registered, for commands of known cost; 0: none of its own. Nobody is kept
+  // waiting, so such grants need not be short, nor does the window bound them, and each is closed by a marker.
   Nanos sole_grant = Millis(2);
   Nanos high_grant = Micros(100);    // grant of a tenant of the high band
   Nanos slack = Micros(500);         // virtual time by which a tenant may be ahead of the least
@@ -130,7 +130,9 @@ class Arbiter {
   // launches). There is at most one request per tenant: a second Block replaces the first. `at_once`: a contended grant has
   // room for this many such commands, even if they are more than `grant`, if one is no more than `grant` and all of them are
   // no more than the tenant's part of the window.
-  void Block(TenantId tenant, Nanos predicted, bool exclusive, Time now, int at_once = 1);
+  // `known`: the prediction is one, not a guess. The only tenant gets no long grant for a guess.
+  void Block(TenantId tenant, Nanos predicted, bool exclusive, Time now, int at_once = 1,
+             bool known = true);
   void Unblock(TenantId tenant, Time now);  // the thread gave up (deadline, cancelled)
 
   // Largest grant of this tenant beyond one command while it contends; options.grant until set.

@@ -34,7 +34,7 @@ bool State::Above(const TenantState& t) const {
 }
 
 bool State::Sole(const TenantState& t) const {
-  return live == 1 && !below && !t.capped() && options.sole_grant > Nanos(0);
+  return live == 1 && !below && !t.capped() && t.known && options.sole_grant > Nanos(0);
 }
 
 Nanos State::Window(const TenantState& t) const {

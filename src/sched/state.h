@@ -68,6 +68,7 @@ struct TenantState {
   bool held_up = false;
   Nanos predicted{0};  // cost of the blocked request
   int at_once = 1;     // commands like it that a grant is to hold
+  bool known = true;   // its prediction is no guess
   Nanos grant{0};      // largest grant beyond one command
   Nanos charged{0};
   TokenBucket bucket;

@@ -53,7 +53,11 @@ TEST(Arbiter, GrantsAreSmallerWhereOthersAreRegisteredOrACapHolds) {
     b.arbiter.Settle(a, grants[0].phase, grants[0].amount, grants[0].amount, 1, AtMicros(200));
     b.arbiter.Remove(other, AtMicros(200));
     b.arbiter.Block(a, Micros(14), false, AtMicros(201));
-    EXPECT_EQ(b.Run(AtMicros(201))[0].amount, ArbiterOptions().sole_grant) << "the other is gone";
+    const Grant sole = b.Run(AtMicros(201))[0];
+    EXPECT_EQ(sole.amount, ArbiterOptions().sole_grant) << "the other is gone";
+    b.arbiter.Settle(a, sole.phase, sole.amount, sole.amount, 1, AtMicros(2'201));
+    b.arbiter.Block(a, Micros(14), false, AtMicros(2'202), 1, /*known=*/false);
+    EXPECT_EQ(b.Run(AtMicros(2'202))[0].amount, ArbiterOptions().lone_grant) << "it is a guess";
   }
 }
 
