@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arrays and mipmapped arrays. They are known by handle, in a table of their own.
-#include <algorithm>
-
 #include "books/array_bytes.h"
 #include "books/books.h"
 
@@ -45,7 +43,7 @@ uint64_t Books::BytesOfArray(const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned leve
     asked = driver_.MipmappedArrayGetMemoryRequirements(&told, array, device);
     driver_.MipmappedArrayDestroy(array);
   }
-  return asked == CUDA_SUCCESS ? std::max<uint64_t>(told.size, computed) : computed;
+  return asked == CUDA_SUCCESS && told.size != 0 ? told.size : computed;
 }
 
 template <typename Handle, typename Create, typename Destroy>

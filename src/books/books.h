@@ -206,6 +206,14 @@ class Books {
   CUresult CtxFromGreenCtx(CUcontext* context, CUgreenCtx green);
   CUresult GreenCtxDestroy(CUgreenCtx green);
 
+  // What a direct allocation of so many bytes takes of the device, and is charged.
+  uint64_t ChargeOf(uint64_t bytes) const {
+    if (page_ == 0) [[likely]]
+      return bytes;
+    const uint64_t unit = bytes > page_ / 2 ? page_ : 512;
+    return bytes > quota::kUnlimited - unit ? quota::kUnlimited : (bytes + unit - 1) & ~(unit - 1);
+  }
+  uint64_t page() const { return page_; }
   // Credits the memory that the device has given up in the meantime. Call it after the program has waited for a stream, an
   // event or a context; the books call it before they refuse. Cheap when nothing is outstanding.
   void Settle();
@@ -227,12 +235,7 @@ class Books {
   // Reserves, calls the driver, and commits if the call succeeds.
   template <typename Call>
   Answer Charged(const Payer& payer, uint64_t bytes, const Call& call);
-  uint64_t Rounded(uint64_t bytes) const {
-    if (page_ == 0) [[likely]]
-      return bytes;
-    const uint64_t unit = bytes > page_ / 2 ? page_ : 512;
-    return bytes > quota::kUnlimited - unit ? quota::kUnlimited : (bytes + unit - 1) & ~(unit - 1);
-  }
+  uint64_t Rounded(uint64_t bytes) const { return ChargeOf(bytes); }
   template <typename Call>
   Answer Take(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, quota::Kind kind,
               const Call& call);

@@ -267,7 +267,9 @@ Suballocator::Want Suballocator::SegmentFor(uint64_t bytes) const {
 }
 
 Suballocator::Want Suballocator::LeastSegmentFor(uint64_t bytes) const {
-  return {bytes > kMostBytes ? bytes : RoundUp(bytes, kGranule), bytes > options_.small_most};
+  const bool large = bytes > options_.small_most;
+  return {bytes > kMostBytes ? bytes : RoundUp(bytes, large ? options_.least_unit : kGranule),
+          large};
 }
 
 void Suballocator::AddSegment(uint64_t base, const Want& got) {

@@ -64,6 +64,8 @@ struct SuballocatorOptions {
   uint64_t large_segment = uint64_t{20}
                            << 20;  // size of a segment for requests of at most half of it
   uint64_t segment_unit = uint64_t{2} << 20;  // sizes of larger segments are multiples of this
+  // The same where memory is short; at least 512, and on a card what it hands out.
+  uint64_t least_unit = 512;
   double most_idle =
       0.2;  // idle part of the reserved bytes above which growing first gives idle segments back
 };

@@ -143,9 +143,10 @@ gpushare_status gpushare_lease_request_cancel(gpushare_lease_request request) {
 gpushare_status gpushare_lease_request_destroy(gpushare_lease_request request) {
   // Borrowed, not shared: on its own thread the request cannot be destroyed meanwhile, and that thread must not hold the
   // last reference.
-  const PendingLease* const own = Handles::Borrow(request);
+  PendingLease* const own = Handles::Borrow(request);
   if (own == nullptr || !own->OnItsThread()) return Destroy(request);
   return Guard([&]() -> absl::Status {
+    own->CallOff();  // if no thread is left for its end, no `done` comes either
     PendingLease::EndElsewhere(own->device(), [&] { return Handles::Take(request); });
     return absl::OkStatus();
   });

@@ -175,7 +175,8 @@ Gpu::~Gpu() {
       bytes_left += pool->Abandon(/*give=*/!abandoned);
     }
     for (VirtualDevice* device : left) device->Unhold();
-    AwaitOthersFrees(deadline);
+    // A thread that is about to credit needs a moment, also if the deadline has passed.
+    AwaitOthersFrees(std::max(deadline, clock().Now() + Millis(100)));
     if (abandoned) {
       close_report = absl::DeadlineExceededError(
           absl::StrCat("GPU ", ordinal_, " is closed, and work of ", running, " still runs after ",

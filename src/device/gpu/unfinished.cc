@@ -24,14 +24,14 @@ void Unfinished::Leave(const std::string& tenant, std::shared_ptr<StreamEnd> end
 }
 
 void Unfinished::Sweep() {
-  std::vector<End> ends;
+  std::vector<End> taken;
   {
     const base::MutexLock lock(&mutex_);
-    ends.swap(ends_);
+    taken.swap(ends_);
   }
-  std::erase_if(ends, [](const End& left) { return left.end->Over(); });
+  std::erase_if(taken, [](const End& left) { return left.end->Over(); });
   const base::MutexLock lock(&mutex_);
-  std::move(ends.begin(), ends.end(), std::back_inserter(ends_));
+  std::move(taken.begin(), taken.end(), std::back_inserter(ends_));
   sweep_at_ = std::max<size_t>(64, 2 * ends_.size());
 }
 

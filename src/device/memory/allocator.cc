@@ -123,7 +123,10 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(const Request& asked) cons
       if (!absl::IsResourceExhausted(pointer.status())) return pointer;
       uint64_t free_bytes = 0, total = 0;
       device_->Memory(&free_bytes, &total);
-      const bool possible = asked.bytes <= total;
+      const uint64_t takes = pool_ == nullptr && driver_pool_ == nullptr
+                                 ? device_->gpu().runtime()->books().ChargeOf(asked.bytes)
+                                 : asked.bytes;
+      const bool possible = takes <= total;
       const int answer = possible && calls < kMostReclaims
                              ? options_.reclaim(options_.reclaim_context, asked.bytes, free_bytes)
                              : 0;

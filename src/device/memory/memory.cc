@@ -367,10 +367,9 @@ absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left, uint64
   const absl::Status refused = OverQuota(bytes, left);
   std::string more;
   if (growth > bytes) {
-    more =
-        absl::StrCat(" (the driver's pool would grow by ", spec::ReadableBytes(growth), " for it)");
+    more = absl::StrCat(" (the driver would take ", spec::ReadableBytes(growth), " for it)");
   }
-  const bool late = request.wait && bytes <= total;
+  const bool late = request.wait && std::max(bytes, growth) <= total;
   if (late) absl::StrAppend(&more, "; waited for it until the deadline");
   if (more.empty()) return refused;
   return WithDetail(
@@ -399,7 +398,12 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
   if (request.bytes == 0) return NoBytes();
   struct RoomFor final : books::Room {
     RoomFor(VirtualDevice& d, const Request& r) : device(d), request(r) {}
-    quota::Grant Reserve(quota::Account&, uint64_t) override { return device.Reserve(request); }
+    // `bytes`: what the books charge, which may be more than what was asked.
+    quota::Grant Reserve(quota::Account&, uint64_t bytes) override {
+      Request charged = request;
+      charged.bytes = bytes;
+      return device.Reserve(charged);
+    }
     bool waits() const override { return request.wait; }
     VirtualDevice& device;
     const Request& request;
@@ -421,7 +425,9 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
     return pointer;
   }
   Unhold();  // not the last: the caller's is there
-  if (answer.at_quota) return Refuse(request, answer.left);
+  if (answer.at_quota) {
+    return Refuse(request, answer.left, raw_gpu_->runtime()->books().ChargeOf(request.bytes));
+  }
   if (answer.no_host_memory) {
     return absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
   }

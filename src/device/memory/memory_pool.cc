@@ -17,7 +17,16 @@ namespace {
 using pool::kNobody;
 using pool::StreamId;
 
+pool::SuballocatorOptions OptionsOn(Gpu& gpu) {
+  pool::SuballocatorOptions options;
+  options.least_unit = std::max(options.least_unit, gpu.runtime()->books().page());
+  return options;
+}
+
 }  // namespace
+
+MemoryPool::MemoryPool(VirtualDevice& device)
+    : device_(device), gpu_(device.gpu()), blocks_(OptionsOn(gpu_)) {}
 
 // ---- Segments ----
 

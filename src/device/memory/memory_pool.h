@@ -41,7 +41,7 @@ namespace gpushare::device {
 
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
-  explicit MemoryPool(VirtualDevice& device) : device_(device), gpu_(device.gpu()) {}
+  explicit MemoryPool(VirtualDevice& device);
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 

@@ -37,7 +37,8 @@ absl::Status AwaitUse(Gpu& gpu, MemoryPool* pool, driver::DevicePtr pointer) {
 absl::Status FreeOn(Gpu& gpu, MemoryPool* pool, driver::DevicePtr pointer,
                     const driver::Stream* stream) {
   if (stream == nullptr) {
-    GPUSHARE_RETURN_IF_ERROR(AwaitUse(gpu, pool, pointer));
+    const absl::Status used = AwaitUse(gpu, pool, pointer);
+    if (!used.ok() && !absl::IsAborted(used)) return used;  // in a lost context nothing runs
     return FreePointer(gpu, nullptr, pointer);
   }
   if (const std::shared_ptr<Stream> bound = gpu.BoundStream(*stream)) {

@@ -73,7 +73,7 @@ TEST_F(DriverPoolTest, GrowthThatIsMoreThanIsLeftIsTakenBackAtOnce) {
               const auto over = pool.Allocate(MiB(6), stream);
               EXPECT_EQ(over.status().code(), absl::StatusCode::kResourceExhausted);
               EXPECT_THAT(std::string(over.status().message()),
-                          HasSubstr("the driver's pool would grow by 32 MiB"));
+                          HasSubstr("the driver would take 32 MiB"));
             }),
             1);
   EXPECT_EQ(Charged(device), MiB(40));
