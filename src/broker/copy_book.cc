@@ -113,12 +113,18 @@ Time CopyBook::Serve(size_t i, Time now, Changed& changed) {
       return false;
     });
     if (asks == members_.end()) return next;
-    // Within a family the parent's limit counts, so that who has a lower one of its own is not behind in each round.
-    uint64_t turn = 0;
+    // Within a family the parent's limit counts, so that who has a lower one of its own is not behind in each round, but no more
+    // than that can make good in kMostAhead.
+    uint64_t turn = 0, most = UINT64_MAX;
     asks->book->ForLimited(i, [&](const Way& way, size_t) {
-      const double per_turn = way.bucket.rate() * static_cast<double>(kTurn.count());
-      turn = std::max(kLeastTurn, static_cast<uint64_t>(per_turn));
+      const auto in = [&](Nanos time) {
+        const double bytes = way.bucket.rate() * static_cast<double>(time.count());
+        return std::max(kLeastTurn, static_cast<uint64_t>(bytes));
+      };
+      turn = in(kTurn);
+      most = std::min(most, in(kMostAhead));
     });
+    turn = std::min(turn, most);
     asks->granted[i] += turn;
     asks->book->ForLimited(
         i, [turn](Way& way, size_t) { way.bucket.Take(static_cast<double>(turn)); });

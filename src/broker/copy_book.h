@@ -32,6 +32,8 @@ namespace gpushare::broker {
 class CopyBook {
  public:
   static constexpr Nanos kTurn = Millis(2), kSavedUp = Millis(10);
+  static constexpr Nanos kMostAhead =
+      Millis(50);  // what a turn by the parent's limit may take of a lower one
   static constexpr uint64_t kLeastTurn = 64 << 10;  // bytes, for slow limits
   static constexpr Nanos kMostOwed = Seconds(10);   // the largest debt that a process leaves behind
   struct Member {

@@ -363,7 +363,8 @@ Time MemoryBook::Look(Time now, Changed& changed) {
   PublishReclaiming();
   // A sibling that was looked at before may have waited for just this answer.
   if (answered && SiblingWaits()) return now;
-  Time next = Over() > 0 ? std::max(over_again_, now + Nanos(1)) : kNever;
+  // A request that waits has times of its own, below.
+  Time next = Over() > 0 && queue_.empty() ? std::max(over_again_, now + Nanos(1)) : kNever;
   for (const Member& member : members_) {
     if (member.recalled && !member.deaf) {
       next = std::min(next, member.recalled_at + options_.patience);

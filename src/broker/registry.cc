@@ -337,7 +337,13 @@ Time Registry::Look(Time now, Changed& changed) {
     }
     for (const auto& [name, share] : gpu->shares) {
       if (share->tenant->children == 0 || share->quota == nullptr) continue;
-      share->peak = std::max(share->peak, share->family->used);
+      uint64_t used = 0;
+      for (const MemoryBook* const book : share->family->books) {
+        for (const MemoryBook::Member& member : book->members()) {
+          if (!member.gone) used += MemoryBook::Used(member);
+        }
+      }
+      share->peak = std::max(share->peak, used);
     }
     next = std::min(next, gpu->unpromised.Look(now, changed));
     // If a book has got memory back, a book that was served before it may be waiting for that: look again at once.

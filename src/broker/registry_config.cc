@@ -70,8 +70,16 @@ absl::Status Registry::CheckOn(const Gpu& gpu, const Config& config,
   const uint64_t capacity = CapacityOf(gpu.info, config);
   uint64_t promised = 0;
   double guaranteed = 0;
+  // A parent that is no longer listed stays for its own processes, and for those of children that are not listed either.
+  const auto stays = [&](const Tenant& tenant) {
+    return tenant.sessions > 0 ||
+           std::any_of(tenants_.begin(), tenants_.end(), [&](const auto& each) {
+             return each.second->parent == &tenant && each.second->sessions > 0 &&
+                    listed.count(each.first) == 0;
+           });
+  };
   for (const auto& [name, share] : gpu.shares) {
-    if (listed.count(name) != 0 || share->parent != nullptr || !InUse(*share->tenant)) continue;
+    if (listed.count(name) != 0 || share->parent != nullptr || !stays(*share->tenant)) continue;
     promised += share->limits.memory.value_or(0);
     guaranteed += share->limits.compute.guarantee;
   }

@@ -86,9 +86,9 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
                                                       const Session* former) {
   if (former != nullptr) {
     Tenant& tenant = *former->tenant;
-    // It was admitted before it changed its user.
-    if (IsOf(former->who, who)) return &tenant;
-    if (tenant.listed ? May(tenant.config, who) : tenant.owner == who.uid) return &tenant;
+    // It may have changed its user since it was admitted, but it is still whom the tenant admits.
+    const Credentials& admitted = IsOf(former->who, who) ? former->who : who;
+    if (tenant.listed ? May(tenant.config, admitted) : tenant.owner == admitted.uid) return &tenant;
   }
   if (draining_) return absl::UnavailableError("the broker is being drained: nobody registers");
   std::string name = hello.tenant;

@@ -185,6 +185,15 @@ TEST_F(RegistryFamilies, ATenantWithoutProcessesChangesItsParent) {
   EXPECT_TRUE(registry_.TakeSnapshot(now_).shares.empty());
 }
 
+// What a parent had is free in the same change that takes it and its children away, or gives them another parent.
+TEST_F(RegistryFamilies, AFamilyWithoutProcessesMakesRoomAtOnce) {
+  Use({{"one", "memory=10GiB"}, {"a", "", "one"}});
+  Use({{"two", "memory=10GiB"}, {"a", "", "two"}});
+  EXPECT_EQ(Shown("a")->parent, "two");
+  Use({{"x", "memory=10GiB"}});
+  EXPECT_EQ(registry_.TakeSnapshot(now_).gpus[0].memory_promised, 10 * kGibibyte);
+}
+
 TEST_F(RegistryFamilies, OneWithProcessesKeepsItsParent) {
   Use({{"one", "memory=8GiB"}, {"a", "memory=4GiB", "one"}});
   Process& a = Start("a", "");
