@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/interrupt.h"
 #include "base/status_macros.h"
+#include "books/books.h"
 #include "device/abi/last_error.h"
 #include "spec/text.h"
 

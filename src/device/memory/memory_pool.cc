@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "books/books.h"
 #include "device/stream/poll.h"
 #include "driver/relaxed_capture.h"
 
