@@ -146,8 +146,7 @@ gpushare_status gpushare_lease_request_destroy(gpushare_lease_request request) {
   PendingLease* const own = Handles::Borrow(request);
   if (own == nullptr || !own->OnItsThread()) return Destroy(request);
   return Guard([&]() -> absl::Status {
-    own->CallOff();  // if no thread is left for its end, no `done` comes either
-    PendingLease::EndElsewhere(own->device(), [&] { return Handles::Take(request); });
+    own->EndElsewhere([&] { return Handles::Take(request); });
     return absl::OkStatus();
   });
 }

@@ -188,22 +188,20 @@ PendingLease::~PendingLease() {
   line_->AwaitDoneWith(*this);
 }
 
-void PendingLease::EndElsewhere(VirtualDevice& device,
-                                absl::FunctionRef<std::shared_ptr<PendingLease>()> take) {
+void PendingLease::EndElsewhere(absl::FunctionRef<std::shared_ptr<PendingLease>()> take) {
+  CallOff();
   struct Handover {
     std::shared_ptr<PendingLease> request;
     std::atomic<uint32_t> done{0};
   };
   const auto handover = std::make_shared<Handover>();
-  base::Clock& clock = device.gpu().clock();
-  RunDetached(device.gpu().runtime()->shared_driver(), "gpushare-end", [handover, &clock] {
+  base::Clock& clock = device_->gpu().clock();
+  RunDetached(device_->gpu().runtime()->shared_driver(), "gpushare-end", [handover, &clock] {
     while (handover->done.load() == 0) clock.Wait(handover->done, 0, kNever, Nanos(0));
     handover->request = nullptr;
   });
-  std::shared_ptr<PendingLease> request = take();
-  if (request != nullptr) request->CallOff();
-  handover->request = std::move(request);
-  handover->done.store(1);
+  handover->request = take();
+  handover->done.store(1);  // from here on the request may be gone
   clock.Wake(handover->done, kEverybody);
 }
 

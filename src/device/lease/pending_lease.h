@@ -89,11 +89,9 @@ class PendingLease {
   void CallOff();
 
   bool OnItsThread() const { return line_->OnItsThread(); }
-  // Calls it off, and destroys it on a thread of its own: for the line's. `take` returns it, and is called once that thread is
-  // there. May throw; then nothing has happened.
-  static void EndElsewhere(VirtualDevice& device,
-                           absl::FunctionRef<std::shared_ptr<PendingLease>()> take);
-  VirtualDevice& device() const { return *device_; }
+  // Calls it off, and destroys it on a thread of its own: for the line's. `take` returns the last reference, and is called once
+  // that thread is there. May throw if there is none; then it is called off, and no `done` comes.
+  void EndElsewhere(absl::FunctionRef<std::shared_ptr<PendingLease>()> take);
 
  private:
   friend class LeaseLine;

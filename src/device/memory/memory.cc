@@ -465,8 +465,8 @@ absl::Status FreeTaken(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointe
   };
   ContextDoor* const door = owner == nullptr ? nullptr : owner->door();
   if (door == nullptr) return free();
-  owner
-      ->Hold();  // the credit may end it, whose door and context are in use until the end of this scope
+  // The credit may end it, whose door and context are in use until the end of this scope.
+  owner->Hold();
   const HeldDevice held(*owner);
   // Whoever ends the context finds in the books what visitors have put back, unless it did not wait for them.
   ContextDoor::Visit visit(*door);

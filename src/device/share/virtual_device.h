@@ -167,7 +167,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   void SetReclaimer(std::shared_ptr<const Reclaimer> reclaimer);
   bool AskBack(uint64_t bytes) const;  // whether something was freed
   // What a request is told that the account had no room for, which had `left`; counted.
-  // `growth`: what a pool would take for it, where that is more.
+  // `growth`: what a pool or the card would take for it, where that is more.
   absl::Status Refuse(const Request& request, uint64_t left, uint64_t growth = 0);
   absl::Status DeviceFull(uint64_t bytes, driver::Result result, const char* call) const;
   // Gives back what Take() got; the last may end this object. `waits`: the caller, who is not known to
