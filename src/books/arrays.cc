@@ -50,7 +50,7 @@ template <typename Handle, typename Create, typename Destroy>
 Answer Books::TakeArray(const Payer& payer, Handle* array, uint64_t bytes, quota::Kind kind,
                         const Create& create, const Destroy& destroy) {
   if (bytes == 0) return {create()};
-  bytes = Rounded(bytes);
+  bytes = ChargeOf(bytes);
   const Answer answer = Charged(payer, bytes, create);
   if (!answer.ok()) return answer;
   const quota::Allocation entry{bytes, payer.account, kind, payer.owner, TagOf(payer)};

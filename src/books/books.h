@@ -235,7 +235,6 @@ class Books {
   // Reserves, calls the driver, and commits if the call succeeds.
   template <typename Call>
   Answer Charged(const Payer& payer, uint64_t bytes, const Call& call);
-  uint64_t Rounded(uint64_t bytes) const { return ChargeOf(bytes); }
   template <typename Call>
   Answer Take(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, quota::Kind kind,
               const Call& call);

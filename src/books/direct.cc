@@ -14,7 +14,7 @@ Answer Books::Take(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, quo
                    const Call& call) {
   if (pointer == nullptr || bytes == 0)
     return {call()};  // the driver refuses it with its own error
-  const uint64_t charge = Rounded(bytes);
+  const uint64_t charge = ChargeOf(bytes);
   const Answer answer = Charged(payer, charge, [&] {
     const CUresult result = call();
     if (result == CUDA_SUCCESS) pointers_.Prefetch(*pointer);
@@ -47,7 +47,7 @@ Answer Books::MemAllocPitch(const Payer& payer, CUdeviceptr* pointer, size_t* pi
       __builtin_mul_overflow(row / unit * unit, height, &most)) {
     return Refused(payer);
   }
-  most = Rounded(most);
+  most = ChargeOf(most);
   Answer answer = Reserve(payer, most);
   if (!answer.ok()) return answer;
   answer.result = call();
@@ -55,7 +55,7 @@ Answer Books::MemAllocPitch(const Payer& payer, CUdeviceptr* pointer, size_t* pi
     payer.account->Cancel(most);
     return answer;
   }
-  const uint64_t bytes = Rounded(uint64_t{*pitch} * height);
+  const uint64_t bytes = ChargeOf(uint64_t{*pitch} * height);
   if (bytes > most) {
     uint64_t larger = unit;
     while ((width + larger - 1) / larger * larger < *pitch) larger *= 2;

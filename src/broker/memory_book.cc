@@ -22,6 +22,12 @@ uint64_t MemoryBook::Used(const Member& member) {
                      : std::min(member.seat->usage->memory_charged.load(kRelaxed), member.granted);
 }
 
+uint64_t MemoryBook::UsedByThoseHere() const {
+  uint64_t used = 0;
+  for (const Member& member : members_) used += member.gone ? 0 : Used(member);
+  return used;
+}
+
 MemoryBook::Member* MemoryBook::Enter(Seat& seat, Changed& changed, bool draining, Member* former) {
   Member& member = members_.emplace_back(Member{.seat = &seat, .draining = draining});
   if (former != nullptr) {

@@ -155,6 +155,8 @@ class MemoryBook {
   uint64_t reclaiming() const { return reclaiming_; }
   // What a member says it holds, at most its grant.
   static uint64_t Used(const Member& member);
+  // The same of all members but those that are gone, of which only the grant is known.
+  uint64_t UsedByThoseHere() const;
 
   const char* CheckInvariants() const;  // null if they hold
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "broker/tenant_spec.h"
+#include "spec/spec.h"
 #include "spec/text.h"
 
 namespace gpushare::broker {
@@ -22,7 +23,7 @@ gpushare_spec ForProcess(const Registry::Share& share, uint64_t memory) {
   spec.set &= GPUSHARE_SPEC_H2D | GPUSHARE_SPEC_D2H | GPUSHARE_SPEC_PRIORITY;
   if (share.parent != nullptr) {  // it may have its parent's
     spec.set |= GPUSHARE_SPEC_PRIORITY;
-    spec.priority = PriorityOf(share.limits.compute.band);
+    spec.priority = spec::PriorityOf(share.limits.compute.band);
   }
   spec.set |= GPUSHARE_SPEC_MEMORY;
   spec.memory = memory;
@@ -328,21 +329,12 @@ Time Registry::Look(Time now, Changed& changed) {
       next = std::min(next, share->copies.Look(now, changed));
       if (share->quota == nullptr) continue;
       next = std::min(next, share->quota->Look(now, changed));
-      uint64_t used = 0;
-      for (const MemoryBook::Member& member : share->quota->members()) {
-        if (!member.gone)
-          used += MemoryBook::Used(member);  // for gone members only the grant is known
-      }
-      share->peak = std::max(share->peak, used);
+      share->peak = std::max(share->peak, share->quota->UsedByThoseHere());
     }
     for (const auto& [name, share] : gpu->shares) {
       if (share->tenant->children == 0 || share->quota == nullptr) continue;
       uint64_t used = 0;
-      for (const MemoryBook* const book : share->family->books) {
-        for (const MemoryBook::Member& member : book->members()) {
-          if (!member.gone) used += MemoryBook::Used(member);
-        }
-      }
+      for (const MemoryBook* const book : share->family->books) used += book->UsedByThoseHere();
       share->peak = std::max(share->peak, used);
     }
     next = std::min(next, gpu->unpromised.Look(now, changed));

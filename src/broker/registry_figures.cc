@@ -7,6 +7,7 @@
 
 #include "broker/registry.h"
 #include "broker/tenant_spec.h"
+#include "spec/spec.h"
 #include "spec/text.h"
 
 namespace gpushare::broker {
@@ -31,7 +32,7 @@ Snapshot Registry::TakeSnapshot(Time now) const {
       shown.suspended = share->tenant->suspended;
       shown.draining = share->tenant->draining || gpu->draining;
       if (share->quota != nullptr) shown.memory_limit = share->quota->limit();
-      shown.priority = PriorityName(share->limits.compute.band);
+      shown.priority = spec::PriorityName(share->limits.compute.band);
       shown.guarantee = share->limits.compute.guarantee;
       shown.weight = share->limits.compute.weight;
       shown.cap = share->limits.compute.cap;

@@ -11,17 +11,6 @@
 #include "spec/text.h"
 
 namespace gpushare::broker {
-gpushare_priority PriorityOf(sched::Band band) {
-  switch (band) {
-    case sched::Band::kHigh:
-      return GPUSHARE_PRIORITY_HIGH;
-    case sched::Band::kLow:
-      return GPUSHARE_PRIORITY_LOW;
-    case sched::Band::kNormal:
-      break;
-  }
-  return GPUSHARE_PRIORITY_NORMAL;
-}
 
 absl::Status CheckTenantSpec(const gpushare_spec& spec) {
   GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
@@ -56,7 +45,7 @@ absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& tenant, const std::stri
 absl::StatusOr<spec::Limits> LimitsOf(const gpushare_spec& spec, const spec::Limits* parent,
                                       uint64_t capacity) {
   const gpushare_priority priority =
-      parent == nullptr ? GPUSHARE_PRIORITY_UNSET : PriorityOf(parent->compute.band);
+      parent == nullptr ? GPUSHARE_PRIORITY_UNSET : spec::PriorityOf(parent->compute.band);
   return spec::ResolveSpec(spec, priority, capacity);
 }
 
@@ -70,8 +59,8 @@ absl::Status CheckWithin(const std::string& child, const spec::Limits& limits,
   }
   if (limits.compute.band < of_parent.compute.band) {
     return absl::InvalidArgumentError(
-        absl::StrCat(who, "priority: ", PriorityName(limits.compute.band), " given, but ", of,
-                     " is ", PriorityName(of_parent.compute.band),
+        absl::StrCat(who, "priority: ", spec::PriorityName(limits.compute.band), " given, but ", of,
+                     " is ", spec::PriorityName(of_parent.compute.band),
                      "; no child is above its parent: lower the child's, or raise the parent's"));
   }
   const double all = of_parent.compute.guarantee, asked = limits.compute.guarantee;
@@ -84,18 +73,6 @@ absl::Status CheckWithin(const std::string& child, const spec::Limits& limits,
       text(all), " of ", of, " (", text(others),
       " guaranteed to its other children); ask for less ('compute' or 'guarantee'), or raise the "
       "parent's"));
-}
-
-const char* PriorityName(sched::Band band) {
-  switch (band) {
-    case sched::Band::kHigh:
-      return "high";
-    case sched::Band::kNormal:
-      return "normal";
-    case sched::Band::kLow:
-      break;
-  }
-  return "low";
 }
 
 }  // namespace gpushare::broker

@@ -27,10 +27,6 @@ absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& tenant, const std::stri
 absl::StatusOr<spec::Limits> LimitsOf(const gpushare_spec& spec, const spec::Limits* parent,
                                       uint64_t capacity);
 
-gpushare_priority PriorityOf(sched::Band band);
-// "high", "normal" or "low".
-const char* PriorityName(sched::Band band);
-
 // The sum of guarantees may exceed a whole by this much, which is rounding.
 inline constexpr double kGuaranteeRounding = 1e-9;
 

@@ -2,6 +2,7 @@
 #include "spec/limits.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -134,6 +135,24 @@ absl::StatusOr<Limits> ResolveSpec(const gpushare_spec& spec, gpushare_priority 
   if (spec.set & GPUSHARE_SPEC_H2D) limits.h2d_bytes_per_s = static_cast<double>(spec.h2d);
   if (spec.set & GPUSHARE_SPEC_D2H) limits.d2h_bytes_per_s = static_cast<double>(spec.d2h);
   return limits;
+}
+
+gpushare_priority PriorityOf(sched::Band band) {
+  switch (band) {
+    case sched::Band::kHigh:
+      return GPUSHARE_PRIORITY_HIGH;
+    case sched::Band::kLow:
+      return GPUSHARE_PRIORITY_LOW;
+    case sched::Band::kNormal:
+      break;
+  }
+  return GPUSHARE_PRIORITY_NORMAL;
+}
+
+const char* PriorityName(sched::Band band) {
+  return std::find_if(std::begin(kPriorities), std::end(kPriorities) - 1,
+                      [&](const Choice& choice) { return choice.value == PriorityOf(band); })
+      ->word;
 }
 
 }  // namespace gpushare::spec

@@ -45,6 +45,10 @@ struct Limits {
 absl::StatusOr<Limits> ResolveSpec(const gpushare_spec& spec, gpushare_priority priority,
                                    uint64_t capacity);
 
+// The priority whose band it is, and its word in a spec.
+gpushare_priority PriorityOf(sched::Band band);
+const char* PriorityName(sched::Band band);
+
 }  // namespace gpushare::spec
 
 #endif  // GPUSHARE_SPEC_SPEC_H_

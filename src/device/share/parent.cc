@@ -7,22 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "device/process/tenant.h"
 #include "device/share/virtual_device.h"
+#include "spec/spec.h"
 #include "spec/text.h"
 
 namespace gpushare::device {
 namespace {
-
-const char* NameOf(sched::Band band) {
-  switch (band) {
-    case sched::Band::kHigh:
-      return "high";
-    case sched::Band::kNormal:
-      return "normal";
-    case sched::Band::kLow:
-      break;
-  }
-  return "low";
-}
 
 // Both have to be tenants of one engine.
 bool IsOfGpusEngine(int32_t isolation) {
@@ -71,15 +60,7 @@ gpushare_priority VirtualDevice::DefaultPriority() const {
   if (raw_parent_ == nullptr || tenant_->priority() != GPUSHARE_PRIORITY_UNSET) {
     return tenant_->priority();
   }
-  switch (raw_parent_->band()) {
-    case sched::Band::kHigh:
-      return GPUSHARE_PRIORITY_HIGH;
-    case sched::Band::kLow:
-      return GPUSHARE_PRIORITY_LOW;
-    case sched::Band::kNormal:
-      break;
-  }
-  return GPUSHARE_PRIORITY_NORMAL;
+  return spec::PriorityOf(raw_parent_->band());
 }
 
 absl::Status VirtualDevice::CheckWithinParent(const spec::Limits& limits) const {
@@ -92,9 +73,9 @@ absl::Status VirtualDevice::CheckWithinParent(const spec::Limits& limits) const 
                      "there), a child by itself not yet; leave it out"));
   }
   if (limits.compute.band < raw_parent_->band()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(who, "'priority': ", NameOf(limits.compute.band), " given, but ", parent,
-                     " is ", NameOf(raw_parent_->band()), "; no child is above its parent"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        who, "'priority': ", spec::PriorityName(limits.compute.band), " given, but ", parent,
+        " is ", spec::PriorityName(raw_parent_->band()), "; no child is above its parent"));
   }
   return absl::OkStatus();
 }
@@ -104,10 +85,11 @@ absl::Status VirtualDevice::CheckChildren(
     const spec::Limits& limits, const std::vector<std::shared_ptr<VirtualDevice>>& others) const {
   for (const std::shared_ptr<VirtualDevice>& child : others) {
     if (child->parent() != this || child->band() >= limits.compute.band) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "tenant ", Quoted(tenant_->name()), ": spec field 'priority': ",
-        NameOf(limits.compute.band), " given, but its child ", Quoted(child->tenant().name()),
-        " is ", NameOf(child->band()), "; no child is above its parent: lower the child's first"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("tenant ", Quoted(tenant_->name()), ": spec field 'priority': ",
+                     spec::PriorityName(limits.compute.band), " given, but its child ",
+                     Quoted(child->tenant().name()), " is ", spec::PriorityName(child->band()),
+                     "; no child is above its parent: lower the child's first"));
   }
   return absl::OkStatus();
 }
