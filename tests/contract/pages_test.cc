@@ -19,20 +19,12 @@
 #include "gpushare/runtime.h"
 #include "gpushare/tenant.h"
 #include "gpushare/virtual_device.h"
+#include "tests/support/must.h"
 
 namespace gpushare {
 namespace {
 
 using ::testing::HasSubstr;
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) {
-    ADD_FAILURE() << value.status();
-    std::abort();
-  }
-  return *std::move(value);
-}
 
 // The process's runtime, which stays until the process ends.
 device::Runtime& OnACard() {

@@ -24,6 +24,7 @@
 #include "shim/attach_abi.h"
 #include "shim/hook.h"
 #include "shim/process.h"
+#include "tests/support/must.h"
 #include "tests/support/sim_control.h"
 
 namespace gpushare::shim {
@@ -31,15 +32,6 @@ namespace {
 
 #define ASSERT_CU(call) ASSERT_EQ(CUDA_SUCCESS, (call))
 #define EXPECT_CU(call) EXPECT_EQ(CUDA_SUCCESS, (call))
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) {
-    ADD_FAILURE() << value.status();
-    std::abort();
-  }
-  return *std::move(value);
-}
 
 constexpr char kPtx[] = R"(.version 7.0
 .target sm_70

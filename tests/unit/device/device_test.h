@@ -20,6 +20,7 @@
 #include "gpushare/tenant.h"
 #include "gpushare/testing/sim.h"
 #include "gpushare/virtual_device.h"
+#include "tests/support/must.h"
 
 namespace gpushare {
 
@@ -43,16 +44,6 @@ inline constexpr char kPtx[] = R"(.version 7.0
     const absl::Status expect_status = (expr);        \
     EXPECT_TRUE(expect_status.ok()) << expect_status; \
   } while (false)
-
-// Returns the value, or ends the test.
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) {
-    ADD_FAILURE() << value.status();
-    std::abort();
-  }
-  return *std::move(value);
-}
 
 class DeviceTest : public ::testing::Test {
  protected:
