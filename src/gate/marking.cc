@@ -20,7 +20,7 @@ constexpr int kFirstCaptureError = 900, kLastCaptureError = 908;
 
 Marker Engine::Impl::NewMarker(StreamGate& stream) {
   // The boundary is drawn now, so launches of other threads during the driver's call come behind it.
-  replay.Boundary(stream.replay);
+  replay.Boundary(stream.replay, /*holds=*/false);
   stream.marking = true;
   Marker marker;
   marker.id = next_marker++;

@@ -28,6 +28,8 @@ constexpr double kManyCommands = 5;
 // Parts of the device time: a tenant that is entitled to more than kMoreThanHalf goes first, until it is entitled to less than
 // kHalf.
 constexpr double kMoreThanHalf = 0.55, kHalf = 0.5;
+// A marker on an idle stream is seen to complete within this time. One that is not has found its stream busy.
+constexpr Nanos kMarkerSeen = Micros(10);
 // A marker that began at most this long after its submission found its stream idle.
 constexpr Nanos kLateMarker = Nanos(500);
 // Time to the next round while there is a graph to study.
@@ -43,6 +45,7 @@ constexpr int kFastestDrift = 10'000;
 bool Engine::Impl::QueryMarkers(Round& round) {
   round.first.clear();
   {
+    const Time now = clock.Now();
     const Section section(*this);
     const size_t most = marked_streams.size();
     try {
@@ -52,7 +55,12 @@ bool Engine::Impl::QueryMarkers(Round& round) {
     } catch (const std::bad_alloc&) {
       return false;  // the markers are queried next time
     }
-    for (const StreamGate* stream : marked_streams) round.first.push_back(stream->markers.front());
+    for (const StreamGate* stream : marked_streams) {
+      round.first.push_back(stream->markers.front());
+      if (stream->live && now - stream->markers.front().recorded >= kMarkerSeen) {
+        replay.Holds(stream->replay);
+      }
+    }
   }
   bool any = false;
   for (Marker& marker : round.first) {

@@ -29,7 +29,10 @@ std::optional<Replay::Batch> Replay::Repeat(const Call& call) {
       Refuse(call.stream, call.entry);
       break;
     case Call::Kind::kBoundary:
-      Boundary(call.stream);
+      Boundary(call.stream, call.holds);
+      break;
+    case Call::Kind::kHolds:
+      Holds(call.stream);
       break;
     case Call::Kind::kAbandon:
       Abandon(call.stream);

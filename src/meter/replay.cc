@@ -13,6 +13,9 @@ namespace {
 constexpr double kAlone = 0.15;
 // If the model has seen less than this part of a batch's predicted work, its ratio says nothing.
 constexpr double kLearnable = 0.3;
+// An upper bound of a batch's time is learnt only if the prediction exceeds it by more than the bound itself may be wrong. Nothing
+// corrects upwards what is learnt from bounds, so otherwise predictions would creep down.
+constexpr double kClearlyBelow = 0.9;
 // This part of a stream's time may be given to graphs of others that it has waited for. Up to kMostPatienceNs of it is saved.
 constexpr double kPatience = 0.1, kMostPatienceNs = 1e6;
 
@@ -95,14 +98,25 @@ void Replay::Refuse(StreamId id, uint32_t entry) {
   }
 }
 
-void Replay::Boundary(StreamId id) {
-  Note({.kind = Call::Kind::kBoundary, .stream = id});
+void Replay::Boundary(StreamId id, bool holds) {
+  Note({.kind = Call::Kind::kBoundary, .stream = id, .holds = holds});
   Stream& stream = streams_[id];
   stream.alone_ns.reset();
   const bool first = stream.items.empty();
-  stream.items.push_back({{}, 0, true, false, false});
+  stream.items.push_back({{}, 0, true, false, false, holds});
   if (first) live_.push_back(id);
   ++stream.boundaries;
+}
+
+void Replay::Holds(StreamId id) {
+  Stream& stream = streams_[id];
+  if (stream.holds) return;
+  Note({.kind = Call::Kind::kHolds, .stream = id});
+  stream.holds = true;
+  const auto oldest = std::find_if(stream.items.begin(), stream.items.end(),
+                                   [](const Item& item) { return item.boundary; });
+  if (oldest == stream.items.end() || std::exchange(oldest->holds, true)) return;
+  if (oldest == stream.items.begin()) RunOn(stream);
 }
 
 void Replay::Abandon(StreamId id) {
@@ -120,7 +134,7 @@ void Replay::DropBoundary(StreamId id) {
   for (size_t i = stream.items.size(); i-- > 0;) {
     if (!stream.items[i].boundary) continue;
     stream.items.erase(stream.items.begin() + static_cast<std::ptrdiff_t>(i));
-    --stream.boundaries;
+    if (--stream.boundaries == 0) stream.holds = false;
     while (i-- > 0 && !stream.items[i].boundary) stream.items[i].abandoned = true;
     return;
   }
@@ -130,13 +144,15 @@ void Replay::Stamped(StreamId id, bool found_idle) {
   Note({.kind = Call::Kind::kStamped, .stream = id, .found_idle = found_idle});
   Stream& stream = streams_[id];
   const int place = stream.stamped++;
-  if (!found_idle) return;
   int before = 0;
-  for (Item& item : stream.items) {
+  for (size_t i = 0; i < stream.items.size(); ++i) {
+    Item& item = stream.items[i];
     if (!item.boundary || before++ < place) continue;
-    item.found_idle = true;
+    item.found_idle = found_idle;
+    if (!found_idle && !std::exchange(item.holds, true) && i == 0) RunOn(stream);
     break;
   }
+  if (!found_idle) return;
   // The model has let the batch run on past its prediction, which turns out to be wrong.
   if (place > 0 || !stream.pinned) return;
   TakeBackPinned(stream);
@@ -148,7 +164,8 @@ void Replay::Stamped(StreamId id, bool found_idle) {
 // Whether the head command is the last before a boundary whose marker tells its end. A marker that found its stream idle does
 // not tell it.
 bool Replay::LastOfBatch(const Stream& stream) {
-  return stream.items.size() > 1 && stream.items[1].boundary && !stream.items[1].found_idle;
+  return stream.items.size() > 1 && stream.items[1].boundary && stream.items[1].holds &&
+         !stream.items[1].found_idle;
 }
 
 // Whether the head command is bound by the memory.
@@ -232,6 +249,7 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
     stream.items.pop_front();
     --stream.boundaries;
     stream.stamped = std::max(stream.stamped - 1, 0);
+    stream.holds = false;
   }
   stream.ready = end == End::kUnknown ? now_ : std::max(now_, static_cast<double>(after.count()));
   // The model lets known work run at once and opaque work wait. On the device it was partly the other way round. So
@@ -257,9 +275,9 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   // Opaque work holds no SMs in the model, so what is seen of them says nothing of it.
   const bool opaque = std::any_of(stream.done.begin(), stream.done.end(),
                                   [](const Command& c) { return c.opaque; });
-  batch.learnable = stream.beside_opaque || opaque ? false
-                    : late                         ? outlasted && group_predicted > 0
-                           : stream.group_predicted_ns > kLearnable * group_predicted;
+  const bool seen = stream.group_predicted_ns > kLearnable * group_predicted;
+  batch.learnable = !stream.beside_opaque && !opaque && seen &&
+                    (!late || (outlasted && batch.ratio < kClearlyBelow));
   if (end == End::kBefore && group_predicted > 0 && !stream.beside_opaque && !opaque &&
       now_ - stream.launched < kUnseen * batch.predicted_ns) {
     ChargeUnseen(stream, static_cast<double>(at.count()), batch);

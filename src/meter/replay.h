@@ -68,7 +68,12 @@ class Replay {
   // The driver refused the last command of `entry` on the stream, so it takes no time.
   void Refuse(StreamId stream, uint32_t entry);
   // A marker was recorded behind what was appended. The marker of an empty batch is a start marker.
-  void Boundary(StreamId stream);
+  // `holds`: as if Holds() were called for it.
+  void Boundary(StreamId stream, bool holds = true);
+  // The batch of the oldest boundary is known to run until its marker. Until this is known, as long as the marker would not
+  // have been seen on an idle stream either, the batch ends in the model as predicted; otherwise work on other streams would
+  // seem to have waited for it. A batch that has ended in the model and is found to hold on runs on from now on.
+  void Holds(StreamId stream);
   // What was appended since the last boundary will never have a marker, so it ends by prediction.
   void Abandon(StreamId stream);
   // The marker of the last boundary could not be recorded after all; its batch is abandoned.
@@ -76,7 +81,8 @@ class Replay {
 
   // The marker of the oldest boundary for which this was not called yet has a stamp, and Complete() will follow. `found_idle`:
   // the marker found its stream idle. Then its batch had ended earlier, and the model does not keep SMs for it until the stamp,
-  // since commands of other streams have had these meanwhile. Call it for all stamps before the first Complete().
+  // since commands of other streams have had these meanwhile. Otherwise the batch holds: see Holds(). Call it for all stamps
+  // before the first Complete().
   void Stamped(StreamId stream, bool found_idle);
 
   struct Batch {
@@ -133,6 +139,7 @@ class Replay {
       kAppend,
       kRefuse,
       kBoundary,
+      kHolds,
       kAbandon,
       kDropBoundary,
       kStamped,
@@ -146,7 +153,7 @@ class Replay {
     Command command{};
     Nanos at{0}, after{0};
     End end = End::kStamped;
-    bool found_idle = false;
+    bool found_idle = false, holds = true;
   };
   // From now on adds its calls to `calls`, up to its capacity; null: stops recording.
   void Record(std::vector<Call>* calls) { calls_ = calls; }
@@ -164,6 +171,7 @@ class Replay {
     bool boundary = false;
     bool abandoned = false;
     bool found_idle = false;  // a boundary whose marker found its stream idle: see Stamped()
+    bool holds = false;       // a boundary: see Holds()
   };
   struct Stream {
     bool live = false;
@@ -171,7 +179,8 @@ class Replay {
     int priority = 0;
     std::deque<Item> items;
     int boundaries = 0;
-    int stamped = 0;  // for how many of them, the oldest ones, Stamped() was called
+    int stamped = 0;     // for how many of them, the oldest ones, Stamped() was called
+    bool holds = false;  // see Holds()
     // The head command.
     bool started = false;
     int waiting = 0;  // groups not placed yet; for a pinned command, further SMs that it wants
@@ -249,6 +258,8 @@ class Replay {
   static double AloneNs(Stream& stream);
   double LateNs(StreamId id) const;
   void PopCommand(Stream& stream);
+  void Pin(Stream& stream);
+  void RunOn(Stream& stream);
   static bool LastOfBatch(const Stream& stream);
   double SmsOf(const Command& command) const;
   int Width(const Command& command) const;

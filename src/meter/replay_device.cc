@@ -181,24 +181,44 @@ double Replay::Widen() {
   return next;
 }
 
+// The last command of a batch is over in the model, but not on the device.
+void Replay::Pin(Stream& stream) {
+  stream.pinned = true;
+  stream.pinned_since = now_;
+  // The command takes longer than predicted, so what ended was not its last wave. It goes on at its full width,
+  // and since it is the oldest, it gets the SMs that others leave. At the width of its last wave, a command of
+  // several waves would be learnt too short, and the commands that wait for it too long.
+  // Beside another tenant's graph this is different: more likely the graph's kernels ran at another time than in the model,
+  // which uses their mean. So the command keeps the SMs that it holds, and the graph has the rest, until the command is later
+  // than costs vary: see Widen().
+  const Command& command = stream.items.front().command;
+  stream.kept = !command.memory && FindGraphs().Beside(stream) != nullptr;
+  stream.waiting = command.memory || stream.kept ? 0 : std::max(Width(command) - stream.held, 0);
+  const double full = static_cast<double>(command.cost_ns) * Width(command);
+  stream.pinned_fill = full > 0 ? GroupTime(command) / full : 1;  // 0 if it was refused
+}
+
+// A batch is not over, although its last command has ended in the model: that command goes on.
+void Replay::RunOn(Stream& stream) {
+  if (stream.done.empty()) return;
+  const double ended = stream.ready;
+  const Command command = stream.done.back();
+  stream.done.pop_back();
+  if (stream.done.empty()) stream.ready = stream.launched;
+  stream.items.push_front({command, stream.ready, false, false, false, false});
+  besides_ += command.beside ? 1 : 0;
+  stream.started = true;
+  stream.running = 0;
+  Pin(stream);
+  stream.pinned_since = ended;
+}
+
 void Replay::EndGroups(size_t index) {
   const Running ended = running_[index];
   Stream& stream = streams_[ended.stream];
   const bool last = stream.waiting == 0 && stream.running == ended.groups;
   if (last && LastOfBatch(stream)) {
-    stream.pinned = true;
-    stream.pinned_since = now_;
-    // The command takes longer than predicted, so what ended was not its last wave. It goes on at its full width,
-    // and since it is the oldest, it gets the SMs that others leave. At the width of its last wave, a command of
-    // several waves would be learnt too short, and the commands that wait for it too long.
-    // Beside another tenant's graph this is different: more likely the graph's kernels ran at another time than in the model,
-    // which uses their mean. So the command keeps the SMs that it holds, and the graph has the rest, until the command is later
-    // than costs vary: see Widen().
-    const Command& command = stream.items.front().command;
-    stream.kept = !command.memory && FindGraphs().Beside(stream) != nullptr;
-    stream.waiting = command.memory || stream.kept ? 0 : std::max(Width(command) - stream.held, 0);
-    const double full = static_cast<double>(command.cost_ns) * Width(command);
-    stream.pinned_fill = full > 0 ? GroupTime(command) / full : 1;  // 0 if it was refused
+    Pin(stream);
     running_[index].end = kNeverNs;
     return;
   }

@@ -2,6 +2,7 @@
 // The ways in which obvious methods of metering and gating go wrong; docs/pitfalls.md has the list.
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/unit/gate/engine_test.h"
 
@@ -483,6 +484,68 @@ TEST_F(PitfallsTest, ALaunchThatTakesTheHostLongIsNotTakenForAShortKernel) {
   EXPECT_NEAR(Ms(t.gate->view().charged), 60 * 5, 0.02 * 60 * 5);
   Drop(t);
 }
+
+// ---- Many streams ----
+
+// A tenant with a cap that launches kernels on ever another stream.
+struct ManyStreams {
+  Nanos kernel;
+  int streams;
+  int at_once;  // launches on a stream before the next one's turn
+};
+class ManyStreamsTest : public PitfallsTest, public ::testing::WithParamInterface<ManyStreams> {};
+
+// Most markers are recorded when the kernels before them have long ended. Such a marker must not make kernels of other streams
+// seem to have waited, or they are taken to be shorter than they are: the tenant had up to 100 % of the device.
+TEST_P(ManyStreamsTest, KeepTheCap) {
+  const ManyStreams& p = GetParam();
+  TenantOptions options;
+  options.limits.cap = 0.1;
+  Tenant t = Make(options);
+  std::vector<Tenant> all = {t};
+  while (static_cast<int>(all.size()) < p.streams) {
+    Tenant& more = all.emplace_back(t);
+    ASSERT_EQ(driver_->CreateStream(&more.handle, 0), Result::kSuccess);
+    more.stream = *t.gate->AddStream(more.handle);
+  }
+  for (const Tenant& each : all) SetAccount(each, 1);
+  const auto run = [&](Nanos time) {
+    const Time end = clock().Now() + time;
+    while (clock().Now() < end) {
+      for (Tenant& each : all) {
+        for (int i = 0; i < p.at_once; ++i) {
+          ASSERT_EQ(Launch(each, p.kernel), Verdict::kAdmitted);
+        }
+      }
+    }
+  };
+  run(Millis(100));  // the saved-up credit is used, the cost is known
+  const double used = UsedMs(1);
+  const Time begin = clock().Now();
+  run(Millis(1000));
+  const double percent = 100 * (UsedMs(1) - used) / Ms(clock().Now() - begin);
+  EXPECT_LT(percent, 10.5);
+  EXPECT_GT(percent, 8.5);
+  driver_->SynchronizeContext();
+  for (size_t i = 1; i < all.size(); ++i) {
+    t.gate->RemoveStream(all[i].stream);
+    driver_->DestroyStream(all[i].handle);
+  }
+  Drop(t);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ManyStreamsTest,
+    ::testing::Values(ManyStreams{Micros(1), 4, 1}, ManyStreams{Micros(1), 4, 8},
+                      ManyStreams{Micros(1), 16, 1}, ManyStreams{Micros(1), 100, 1},
+                      ManyStreams{Micros(1), 100, 8}, ManyStreams{Micros(3), 100, 1},
+                      ManyStreams{Micros(3), 100, 8}, ManyStreams{Micros(3), 500, 1},
+                      ManyStreams{Micros(5), 500, 1}, ManyStreams{Micros(10), 100, 1}),
+    [](const ::testing::TestParamInfo<ManyStreams>& each) {
+      return std::to_string(each.param.streams) + "_of_" +
+             std::to_string(each.param.kernel.count() / 1000) + "us_" +
+             std::to_string(each.param.at_once) + "_at_once";
+    });
 
 // ---- Drains ----
 

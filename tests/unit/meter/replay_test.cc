@@ -440,6 +440,67 @@ TEST(Replay, WhatIsToldOfOneMarkerIsNotOfTheNext) {
   EXPECT_NEAR(second.ratio, 3, 0.01);
 }
 
+// As above, but the model ran past the batches' predicted ends while their markers were still being recorded.
+TEST(Replay, WhatMayHaveEndedHoldsNobodyUp) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(0, 0);
+  for (int i = 0; i < 10; ++i) replay.Append(a, Kernel(3, 1), Us(4 * i));
+  for (int i = 10; i < 20; ++i) replay.Append(b, Kernel(3, 1), Us(4 * i));
+  replay.Boundary(a, /*holds=*/false);
+  replay.Boundary(b, /*holds=*/false);
+  replay.UsedSoFar(b, Us(60));
+  replay.Stamped(a, /*found_idle=*/true);
+  replay.Stamped(b, /*found_idle=*/false);
+  EXPECT_NEAR(replay.Complete(a, Us(78), Us(79), Replay::End::kBefore).used_ns, 30'000, 1);
+  EXPECT_NEAR(replay.Complete(b, Us(79)).used_ns, 30'000, 1);
+}
+
+// The batch was taken to have ended as predicted, and has not.
+TEST(Replay, WhatIsFoundToHoldRunsOn) {
+  for (const int commands : {1, 2}) {
+    for (const bool stamped : {false, true}) {
+      SCOPED_TRACE(commands + 2 * stamped);
+      Replay replay(100);
+      const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+      replay.Append(a, Kernel(10, 0.5), Nanos(0));
+      for (int i = 1; i < commands; ++i) replay.Append(a, Kernel(10, 0.5), Nanos(0));
+      replay.Boundary(a, /*holds=*/false);
+      const double predicted = 10'000.0 * commands;
+      EXPECT_NEAR(replay.UsedSoFar(a, Us(30)), predicted, 1);
+      if (stamped) {
+        replay.Stamped(a, /*found_idle=*/false);
+      } else {
+        replay.Holds(a);
+        replay.Holds(a);
+        EXPECT_EQ(replay.Overrun(a), Us(30 - 10 * commands));
+      }
+      replay.Append(b, Kernel(20, 0.5), Us(30));
+      replay.Boundary(b);
+      // From then on it holds its SMs beside the other.
+      EXPECT_NEAR(replay.Complete(b, Us(50)).used_ns, 10'000, 1);
+      const Replay::Batch batch = replay.Complete(a, Us(50));
+      EXPECT_NEAR(batch.used_ns, predicted + 10'000, 1);
+      EXPECT_TRUE(batch.learnable);
+      EXPECT_NEAR(batch.ratio, (predicted + 20'000) / predicted, 0.01);
+      EXPECT_EQ(batch.commands.size(), static_cast<size_t>(commands));
+    }
+  }
+}
+
+// The time from a launch to its marker bounds a command, and clocks are not exact.
+TEST(Replay, ABoundThatIsHardlyBelowThePredictionIsNotLearnt) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0);
+  Nanos now(0);
+  for (const auto& [bound, learnt] :
+       {std::pair{Nanos(9500), false}, std::pair{Nanos(8500), true}}) {
+    replay.Append(a, Kernel(10, 1), now);
+    replay.Boundary(a);
+    now += bound;
+    EXPECT_EQ(replay.Complete(a, now, now, Replay::End::kBefore).learnable, learnt);
+  }
+}
+
 TEST(Replay, OpaqueWorkHasWhatKnownWorkLeavesIt) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), lease = replay.AddStream(1, 0);
@@ -588,7 +649,7 @@ TEST(Replay, ACopyThatIsToldTheSameSaysTheSame) {
   replay.Append(a, Kernel(30, 2.5), Nanos(0));
   replay.Boundary(a);
   std::vector<Replay::Call> calls;
-  calls.reserve(100);
+  calls.reserve(200);
   const Replay before = replay.Copy();
   replay.Record(&calls);
   std::vector<double> used;
@@ -598,8 +659,9 @@ TEST(Replay, ACopyThatIsToldTheSameSaysTheSame) {
     replay.Append(b, Kernel(5, 1.2), now);
     replay.Boundary(b);
     replay.Append(a, Kernel(40 - i, 0.7), now);
-    replay.Boundary(a);
+    replay.Boundary(a, /*holds=*/false);
     now += Us(35);
+    if (i % 2 == 0) replay.Holds(a);
     used.push_back(replay.Complete(a, now).used_ns);
     replay.UsedSoFar(b, now + Us(5));
     now += Us(20);
@@ -669,7 +731,8 @@ TEST(Replay, PropertyChargesNeverExceedElapsedTime) {
           break;
         }
         case 2:
-          replay.Boundary(streams[i]);
+          if (pick(0, 2) == 0) replay.Holds(streams[i]);
+          replay.Boundary(streams[i], /*holds=*/pick(0, 1) == 0);
           ++open[i];
           break;
         default:
