@@ -30,8 +30,6 @@ struct Shortfall {
   double until;
 };
 constexpr Shortfall kShortfalls[] = {
-    // What a study has found after the first of them is not quite it.
-    {"overlap 50:50 graphs of lengths/half", "share error, 1 s windows, pp", 3},
     // Of hundreds of windows, each of which holds a few commands of 2 ms, the worst.
     {"real sync 25:75 mobilenetv2/transformer-xl", "share error, 100 ms windows, pp", 4.1},
 };

@@ -64,6 +64,7 @@ absl::StatusOr<Driver::DeviceInfo> Driver::Describe(int ordinal) const {
       {&info.max_threads_per_sm, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR},
       {&info.compute_major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
       {&info.compute_minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
+      {&info.concurrent_kernels, CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS},
   };
   for (const auto& [value, attribute] : attributes) {
     GPUSHARE_RETURN_IF_ERROR(

@@ -132,6 +132,7 @@ class Driver {
     std::string name, uuid, pci_bus_id;
     size_t total_memory = 0;
     int sm_count = 0, max_threads_per_sm = 0, compute_major = 0, compute_minor = 0;
+    int concurrent_kernels = 0;  // 0: one kernel at a time, however narrow
     bool mig = false;
   };
   absl::StatusOr<DeviceInfo> Describe(int ordinal) const;

@@ -31,7 +31,8 @@ namespace gpushare::gate {
 inline constexpr float kMostFootprint = 63;
 
 // The footprint of a launch, in (0, kMostFootprint]. A launch whose blocks do not fit on an SM (blocks_per_sm < 1) counts as
-// the whole device; the driver refuses it anyway.
+// the whole device; the driver refuses it anyway. So does every launch on a device that runs one kernel at a time, whose
+// `sm_count` is given as 0.
 inline float Footprint(const driver::LaunchShape& shape, int blocks_per_sm, int sm_count) {
   if (blocks_per_sm < 1 || sm_count < 1) return 1;
   const double blocks = static_cast<double>(shape.grid.x) * shape.grid.y * shape.grid.z;

@@ -358,14 +358,15 @@ class Calls {
   bool FindFootprint(CUfunction function, const driver::LaunchShape& shape, float* footprint);
   float KernelFootprint(uint64_t key, CUfunction function, const driver::LaunchShape& shape);
   float GraphFootprint(const driver::GraphContents& graph);
-  int SmCount();  // of the current device
+  // SMs of the current device that kernels share; 0: unknown, or it runs one kernel at a time.
+  int SharedSms();
 
   const driver::Driver& opened_;
   const driver::Table& driver_;
   Streams streams_;
   gate::FootprintCache footprints_;
-  std::array<std::atomic<int>, Gates::kDevices> sm_counts_{};
-  const std::unique_ptr<gate::Graphs> own_graphs_;  // null if the caller provides one
+  std::array<std::atomic<int>, Gates::kDevices> shared_sms_{};  // plus one; 0: not asked yet
+  const std::unique_ptr<gate::Graphs> own_graphs_;              // null if the caller provides one
   gate::Graphs& graphs_;
   Spread spread_;
 };

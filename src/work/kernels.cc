@@ -13,17 +13,19 @@ Calls::Calls(const driver::Driver& driver, gate::Graphs* graphs)
       graphs_(graphs == nullptr ? *own_graphs_ : *graphs),
       spread_(driver) {}
 
-int Calls::SmCount() {
+int Calls::SharedSms() {
   CUdevice device = 0;
   if (driver_.CtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= Gates::kDevices) {
     return 0;
   }
-  std::atomic<int>& count = sm_counts_[static_cast<size_t>(device)];
-  if (const int known = count.load(std::memory_order_relaxed); known != 0) return known;
-  int asked = 0;
-  driver_.DeviceGetAttribute(&asked, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-  count.store(asked, std::memory_order_relaxed);
-  return asked;
+  std::atomic<int>& kept = shared_sms_[static_cast<size_t>(device)];
+  if (const int known = kept.load(std::memory_order_relaxed); known != 0) return known - 1;
+  int sms = 0, concurrent = 1;
+  driver_.DeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+  driver_.DeviceGetAttribute(&concurrent, CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, device);
+  const int shared = concurrent != 0 ? sms : 0;
+  kept.store(shared + 1, std::memory_order_relaxed);
+  return shared;
 }
 
 // False if the driver does not tell. Then it will most likely refuse the launch.
@@ -35,7 +37,7 @@ bool Calls::FindFootprint(CUfunction function, const driver::LaunchShape& shape,
           &blocks, function, static_cast<int>(threads), shape.shared_bytes) != CUDA_SUCCESS) {
     return false;
   }
-  *footprint = gate::Footprint(shape, blocks, SmCount());
+  *footprint = gate::Footprint(shape, blocks, SharedSms());
   return true;
 }
 
@@ -165,7 +167,7 @@ CUresult Calls::LaunchOfOld(const Payer& payer, CUfunction function, int width, 
       {static_cast<unsigned>(width), static_cast<unsigned>(height), 1}, {0, 0, 0}, 0};
   gate::Work work;
   work.key = gate::KernelKey(function, shape);
-  work.footprint = gate::Footprint(shape, 1, SmCount());
+  work.footprint = gate::Footprint(shape, 1, SharedSms());
   return Submit(payer, stream, work, call);
 }
 

@@ -276,7 +276,7 @@ driver::Result Gpu::FindFootprint(driver::Function function, const driver::Launc
   const driver::Result result =
       driver_.BlocksPerSm(&blocks, function, static_cast<int>(threads), shape.shared_bytes);
   if (result != driver::Result::kSuccess) return result;
-  *footprint = gate::Footprint(shape, blocks, info_.sm_count);
+  *footprint = gate::Footprint(shape, blocks, info_.concurrent_kernels ? info_.sm_count : 0);
   footprints_.Put(key, *footprint);
   return driver::Result::kSuccess;
 }

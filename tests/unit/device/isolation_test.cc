@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each kind of isolation separates and what it does not: the table of docs/isolation.md, row by row.
 #include <algorithm>
+#include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpushare/placement.h"
@@ -75,13 +77,14 @@ class IsolationTest : public DeviceTest {
   struct Worker {
     const Tenancy* who;
     uint32_t blocks;
+    absl::Duration kernel;
   };
-  void Backlog(const std::vector<Worker>& all, absl::Duration how_long, absl::Duration cost) {
+  void Backlog(const std::vector<Worker>& all, absl::Duration how_long) {
     const absl::Duration end = runtime_->Now() + how_long;
     std::vector<Thread> threads;
     for (const Worker& worker : all) {
-      threads.push_back(Must(runtime_->StartThread("worker", [this, worker, end, cost] {
-        while (runtime_->Now() < end) EXPECT_OK(Spin(*worker.who, cost, worker.blocks));
+      threads.push_back(Must(runtime_->StartThread("worker", [this, worker, end] {
+        while (runtime_->Now() < end) EXPECT_OK(Spin(*worker.who, worker.kernel, worker.blocks));
         EXPECT_OK(worker.who->stream->Synchronize());
       })));
     }
@@ -129,7 +132,8 @@ TEST_F(IsolationTest, AShareIsRoundedUpToTheStepAndSaidSo) {
 TEST_F(IsolationTest, PartitionsRunBesideOneAnother) {
   const Tenancy a = Make("a", "isolation=green,compute=24%", 1);
   const Tenancy b = Make("b", "isolation=green,compute=48%", 2);
-  Backlog({{&a, 24}, {&b, 48}}, absl::Milliseconds(100), absl::Microseconds(50));
+  Backlog({{&a, 24, absl::Microseconds(50)}, {&b, 48, absl::Microseconds(50)}},
+          absl::Milliseconds(100));
   // Both run all the time, so the device's time is divided by their SMs.
   EXPECT_NEAR(UsedNs(1) / (UsedNs(1) + UsedNs(2)), 1.0 / 3, 0.01);
   EXPECT_GT(UsedNs(1) + UsedNs(2), 99e6);
@@ -139,13 +143,13 @@ TEST_F(IsolationTest, PartitionsRunBesideOneAnother) {
 TEST_F(IsolationTest, ACapIsOfTheGpuNotOfThePartition) {
   const Tenancy a = Make("a", "isolation=green,compute=9%", 1);
   const absl::Duration start = runtime_->Now();
-  Backlog({{&a, 16}}, absl::Milliseconds(200), absl::Microseconds(100));
+  Backlog({{&a, 16, absl::Microseconds(100)}}, absl::Milliseconds(200));
   EXPECT_GT(UsedNs(1) / absl::ToDoubleNanoseconds(runtime_->Now() - start), 0.98)
       << "what the step gives beyond the share is its own";
   EXPECT_OK(a.device.Resize("cap=9%"));
   const double before = UsedNs(1);
   const absl::Duration since = runtime_->Now();
-  Backlog({{&a, 16}}, absl::Seconds(1), absl::Microseconds(100));
+  Backlog({{&a, 16, absl::Microseconds(100)}}, absl::Seconds(1));
   // The fraction of the time, on 16 SMs.
   EXPECT_NEAR((UsedNs(1) - before) / absl::ToDoubleNanoseconds(runtime_->Now() - since), 9.0 / 16,
               0.02);
@@ -254,11 +258,27 @@ TEST_F(IsolationTest, AFaultInItsOwnContextIsItsOwn) {
 
 TEST_F(SerialIsolationTest, SharesHoldAcrossContexts) {
   const Tenancy a = Make("a", "isolation=context,weight=3", 1), b = Make("b", "weight=1", 2);
-  Backlog({{&a, 100}, {&b, 100}}, absl::Milliseconds(400), absl::Microseconds(200));
+  Backlog({{&a, 100, absl::Microseconds(200)}, {&b, 100, absl::Microseconds(200)}},
+          absl::Milliseconds(400));
   // As between tenants of one context: over 0.4 s from a cold start, within 2 percentage points.
   EXPECT_NEAR(UsedNs(1) / (UsedNs(1) + UsedNs(2)), 0.75, 0.02);
   const double measured = absl::ToDoubleNanoseconds(Must(a.device.stats()).compute.charged);
   EXPECT_NEAR(measured / UsedNs(1), 1, 0.03);
+}
+
+// The device runs one kernel at a time, so a kernel of few blocks keeps the others' out as long as one of many.
+TEST_F(SerialIsolationTest, SharesHoldAcrossContextsWhateverTheKernelsWidth) {
+  const Tenancy a = Make("a", "isolation=context", 1), b = Make("b", "isolation=context", 2);
+  double used_a = 0, used_b = 0;
+  for (const auto& [blocks_a, us_a, blocks_b, us_b] :
+       {std::array{50u, 100u, 100u, 50u}, {50u, 100u, 50u, 20u}, {10u, 1000u, 10u, 50u}}) {
+    SCOPED_TRACE(us_a);
+    Backlog({{&a, blocks_a, absl::Microseconds(us_a)}, {&b, blocks_b, absl::Microseconds(us_b)}},
+            absl::Milliseconds(400));
+    const double now_a = UsedNs(1) - std::exchange(used_a, UsedNs(1));
+    const double now_b = UsedNs(2) - std::exchange(used_b, UsedNs(2));
+    EXPECT_NEAR(now_a / (now_a + now_b), 0.5, 0.02);
+  }
 }
 
 TEST_F(IsolationTest, AllThatASharedOneDoesWorksInAContext) {
