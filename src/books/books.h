@@ -21,8 +21,9 @@
 //   * A call that the driver refuses leaves nothing charged.
 // docs/memory.md says what is charged for each family, when, and how exactly.
 //
-// Threading: thread-safe. No lock is held across a call of the driver, except for calls that begin and end primary contexts and
-// queries of events; other threads wait for these locks through the clock. An account must outlive what is charged to it here.
+// Threading: thread-safe. No lock is held across a call of the driver, except for calls that begin and end primary contexts,
+// queries of events, and, near the quota, allocations from one pool, which wait for each other for up to 100 ms; other threads
+// wait for these locks through the clock. An account must outlive what is charged to it here.
 #ifndef GPUSHARE_BOOKS_BOOKS_H_
 #define GPUSHARE_BOOKS_BOOKS_H_
 

@@ -2,6 +2,7 @@
 #include "books/pool_frees.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 
 #include "base/clock_lock.h"
@@ -52,55 +53,86 @@ void PoolFrees::DropOver() {
   count_.store(freed_.size());
 }
 
+// Calls on streams are made without the lock: where the stream's queue is full, they wait for whatever the stream waits for.
 void PoolFrees::Add(uint8_t pool, const quota::Account* account, uint64_t bytes, CUstream stream) {
   const Relaxed relaxed(driver_);
-  const uint64_t number = NumberOf(stream);
-  const base::ClockLock lock(clock_, busy_);
-  auto at = std::find_if(freed_.begin(), freed_.end(), [&](const Freed& freed) {
-    return freed.pool == pool && freed.account == account && freed.stream == number;
-  });
-  if (at == freed_.end()) {
-    if (freed_.size() >= kMost) DropOver();
-    if (freed_.size() >= kMost) return;
-    try {
-      at = freed_.insert(freed_.end(), {pool, account, number, 0, nullptr, nullptr, 0, false});
-    } catch (const std::bad_alloc&) {
-      return;
+  Freed freed = {pool, account, NumberOf(stream), 0, nullptr, nullptr, 0, false};
+  {
+    const base::ClockLock lock(clock_, busy_);
+    const auto at = std::find_if(freed_.begin(), freed_.end(), [&](const Freed& other) {
+      return other.pool == pool && other.account == account && other.stream == freed.stream;
+    });
+    if (at != freed_.end()) {
+      freed = *at;
+      freed_.erase(at);
+    } else {
+      if (freed_.size() >= kMost) DropOver();
+      if (freed_.size() >= kMost) return;
     }
   }
-  at->bytes += bytes;
-  if (!Mark(&*at, stream)) {
-    if (at->event != nullptr) driver_.EventDestroy(at->event);
-    freed_.erase(at);
+  freed.bytes += bytes;
+  const bool marked = Mark(&freed, stream);
+  const base::ClockLock lock(clock_, busy_);
+  if (marked) {
+    Keep(freed);
+  } else if (freed.event != nullptr) {
+    driver_.EventDestroy(freed.event);
   }
   count_.store(freed_.size());
+}
+
+void PoolFrees::Keep(const Freed& freed) {
+  try {
+    freed_.push_back(freed);
+  } catch (const std::bad_alloc&) {
+    driver_.EventDestroy(freed.event);
+  }
 }
 
 void PoolFrees::Take(uint8_t pool, CUmemoryPool handle, const quota::Account* account,
                      uint64_t bytes, CUstream stream, bool follows) {
   const Relaxed relaxed(driver_);
   const uint64_t number = NumberOf(stream);
-  const base::ClockLock lock(clock_, busy_);
   const auto take = [&bytes](Freed& freed) {
     const uint64_t part = std::min(bytes, freed.bytes);
     freed.bytes -= part;
     bytes -= part;
   };
-  for (Freed& freed : freed_) {
-    if (freed.pool == pool && freed.account == account && freed.stream == number) take(freed);
-  }
-  if (bytes == 0 || !follows || !MayFollow(handle)) return;
-  DropOver();
-  for (Freed& freed : freed_) {
-    if (freed.pool != pool || freed.account != account || freed.stream == number) continue;
-    // Wait for all of them: the idle memory need not be contiguous.
-    if (follow_ != nullptr) {
-      follow_(stream, freed.event);
-    } else {
-      driver_.StreamWaitEvent(stream, freed.event, 0);
+  std::array<Freed, kMost> followed;
+  size_t count = 0;
+  {
+    const base::ClockLock lock(clock_, busy_);
+    for (Freed& freed : freed_) {
+      if (freed.pool == pool && freed.account == account && freed.stream == number) take(freed);
     }
-    take(freed);
+    if (bytes == 0 || !follows || !MayFollow(handle)) return;
+    DropOver();
+    // Wait for all of them: the idle memory need not be contiguous.
+    const auto out = [&](Freed& freed) {
+      if (freed.pool != pool || freed.account != account || freed.stream == number) return false;
+      if (count == kMost) return false;
+      take(freed);
+      followed[count++] = freed;
+      return true;
+    };
+    std::erase_if(freed_, out);
+    if (count == 0) return;
+    following_.fetch_add(1);
   }
+  for (size_t i = 0; i < count; ++i) {
+    if (follow_ != nullptr) {
+      follow_(stream, followed[i].event);
+    } else {
+      driver_.StreamWaitEvent(stream, followed[i].event, 0);
+    }
+  }
+  {
+    const base::ClockLock lock(clock_, busy_);
+    for (size_t i = 0; i < count; ++i) Keep(followed[i]);
+    count_.store(freed_.size());
+  }
+  following_.fetch_sub(1);
+  clock_.Wake(following_, 1 << 20);
 }
 
 void PoolFrees::TellAwaited(const quota::Account& account, LateFrees::Tell tell) {
@@ -120,15 +152,26 @@ void PoolFrees::Settle() {
 }
 
 void PoolFrees::Forget(const ContextTags::Set& ending) {
-  if (empty()) return;
-  const Relaxed relaxed(driver_);
-  const base::ClockLock lock(clock_, busy_);
-  std::erase_if(freed_, [&](const Freed& freed) {
-    if (!ending[freed.place]) return false;
-    driver_.EventDestroy(freed.event);
-    return true;
-  });
-  count_.store(freed_.size());
+  for (;;) {
+    uint32_t following = following_.load();
+    if (following == 0) {
+      if (empty()) return;
+      const Relaxed relaxed(driver_);
+      const base::ClockLock lock(clock_, busy_);
+      following = following_.load();
+      if (following == 0) {
+        std::erase_if(freed_, [&](const Freed& freed) {
+          if (!ending[freed.place]) return false;
+          driver_.EventDestroy(freed.event);
+          return true;
+        });
+        count_.store(freed_.size());
+        return;
+      }
+    }
+    // Streams are being made to wait for events, which may be of these contexts.
+    clock_.Wait(following_, following, kNever, Nanos(0));
+  }
 }
 
 }  // namespace gpushare::books

@@ -10,7 +10,7 @@
 // a free costs no additional call. The bytes that a stream freed and has not allocated again tell whether it has to wait for
 // other streams at all. That is a guess if the idle memory is fragmented, and then the pool grows.
 //
-// Threading: thread-safe. Calls of the driver are made under a lock that waits through the clock.
+// Threading: thread-safe. Events are queried under a lock that waits through the clock; nothing is put on a stream under it.
 #ifndef GPUSHARE_BOOKS_POOL_FREES_H_
 #define GPUSHARE_BOOKS_POOL_FREES_H_
 
@@ -73,6 +73,7 @@ class PoolFrees {
   bool Mark(Freed* freed, CUstream stream);
   bool IsOver(const Freed& freed) const;  // destroys the event if so
   void DropOver();
+  void Keep(const Freed& freed);
 
   const driver::Table& driver_;
   ContextTags& tags_;
@@ -81,6 +82,8 @@ class PoolFrees {
   std::atomic<uint32_t> busy_{0};  // a ClockLock that guards the following members
   std::vector<Freed> freed_;
   std::atomic<size_t> count_{0};
+  std::atomic<uint32_t> following_{
+      0};  // threads that make streams wait for events, which Forget() waits for
 };
 
 }  // namespace gpushare::books

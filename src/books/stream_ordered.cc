@@ -14,6 +14,13 @@
 #include "books/relaxed.h"
 
 namespace gpushare::books {
+namespace {
+
+// An allocation near the quota waits this long for the one before it, which may be waiting for room in its stream's queue. After
+// that it goes ahead; then either of the two may find the memory that the other has given back.
+constexpr Nanos kMostAlone = Millis(100);
+
+}  // namespace
 
 Answer Books::MemAllocAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
                             CUstream stream) {
@@ -82,10 +89,14 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
     // The idle memory may not be usable, so the pool may still grow. If there may be no room for that, calls go one at a time,
     // so that no other call gets a part of what this one gives back.
     std::optional<base::ClockLock> alone;
+    const auto go_alone = [&] {
+      alone.emplace(clock_, near_quota_[number], clock_.Now() + kMostAlone);
+      if (!*alone) alone.reset();
+    };
     if (begun.whole && IsNearQuota(*account, growth)) {
       pools_.Answered(number);
       pools_.Free(number, account, payer.owner, bytes);
-      alone.emplace(clock_, near_quota_[number]);
+      go_alone();
       begun = pools_.Begin(number, account, payer.owner, bytes, /*may_be_whole=*/true);
       if (begun.debt > 0) continue;
     }
@@ -98,7 +109,7 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       answer = Reserve(payer, growth);
       if (!answer.ok()) return answer;
       pools_.Expect(number, growth);
-      if (IsNearQuota(*account, growth)) alone.emplace(clock_, near_quota_[number]);
+      if (IsNearQuota(*account, growth)) go_alone();
     }
     const auto give_back = [&] {
       if (begun.whole) {

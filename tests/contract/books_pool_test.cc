@@ -342,6 +342,54 @@ TEST_F(BooksPool, WhoWaitsIsToldWhenMemoryIsFree) {
   sim_->thread_leave();
 }
 
+// A stream with a full queue waits for a value. Who puts a free into it waits too; all others go on.
+TEST_F(BooksPool, AFreeIntoAFullStreamKeepsNobodyElseWaiting) {
+  using ValueCall = CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+  auto* const wait = reinterpret_cast<ValueCall*>(driver_->Symbol("cuStreamWaitValue32_v2"));
+  auto* const write = reinterpret_cast<ValueCall*>(driver_->Symbol("cuStreamWriteValue32_v2"));
+  constexpr int kQueue = 1024;
+  base::Clock& clock = driver_->clock();
+  sim_->thread_enter("test");
+  CUmemoryPool pool = nullptr;
+  uint64_t keep = UINT64_MAX;
+  ASSERT_CU(cu_->DeviceGetDefaultMemPool(&pool, 0));
+  ASSERT_CU(cu_->MemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+  const CUstream full = NewStream(), other = NewStream(), free = NewStream();
+  CUdeviceptr word = 0, one = 0, two = 0, rest = 0;
+  ASSERT_CU(cu_->MemAlloc(&word, 4096));
+  ASSERT_CU(cu_->MemsetD8Async(word, 0, 8, free));
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &one, 20 * kMiB, full).ok());
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &two, 20 * kMiB, other).ok());
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &rest, 22 * kMiB, other).ok());
+  for (const CUstream stream : {full, other, free}) ASSERT_CU(cu_->StreamSynchronize(stream));
+  // The free is noted, since the quota is near, and not reached yet.
+  ASSERT_CU(wait(other, word + 4, 1, CU_STREAM_WAIT_VALUE_EQ));
+  ASSERT_CU(books_->MemFreeAsync(two, other));
+  ASSERT_CU(wait(full, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+  for (int i = 2; i < kQueue; ++i) ASSERT_CU(cu_->MemsetD8Async(one, 0, 16, full));
+  Time freed{};
+  const auto frees = clock.StartThread("frees", [&] {
+    ASSERT_CU(cu_->CtxPushCurrent(context_));
+    EXPECT_CU(books_->MemFreeAsync(one, full));
+    freed = clock.Now();
+    CUcontext popped = nullptr;
+    EXPECT_CU(cu_->CtxPopCurrent(&popped));
+  });
+  clock.SleepUntil(clock.Now() + Millis(1));
+  ASSERT_EQ(freed, Time{});  // else the queue was not full
+  books_->Settle();
+  EXPECT_EQ(freed, Time{});
+  ASSERT_CU(write(free, word, 1, 0));
+  ASSERT_CU(write(free, word + 4, 1, 0));
+  frees->Join();
+  for (const CUstream stream : {full, other, free}) ASSERT_CU(cu_->StreamSynchronize(stream));
+  EXPECT_CU(books_->MemFreeAsync(rest, other));
+  EXPECT_CU(cu_->StreamSynchronize(other));
+  EXPECT_CU(cu_->MemFree(word));
+  ExpectExact();
+  sim_->thread_leave();
+}
+
 // Otherwise two tenants that wait for each other's idle memory would wait for ever.
 TEST_F(BooksPool, WhoeverWaitsKeepsNoIdleMemoryFromOthers) {
   CUmemoryPool const one = NewPool(), two = NewPool();
