@@ -145,7 +145,9 @@ class Books {
   // The device of a pool, whose share pays for it. kNoDevice means the stream's device.
   static constexpr int kNoDevice = -1;
   int PoolDevice(CUmemoryPool pool);
-  // Pools on the host are not charged.
+  // The driver has named this pool as one of a location, whose default or current pool it is.
+  void MemPoolIsAt(CUmemoryPool pool, const CUmemLocation& location, CUmemAllocationType type);
+  // Pools of page-locked memory on the host are not charged.
   CUresult MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties);
   CUresult MemPoolTrimTo(CUmemoryPool pool, size_t keep);
   // Whether the program has destroyed the pool while it still has allocations. To the program the handle is invalid then, so a
@@ -415,8 +417,9 @@ class Books {
   PoolFrees pool_frees_;
   std::array<std::atomic<uint32_t>, 256> near_quota_{};  // ClockLocks, by pool
   static constexpr uint64_t kMostUnit = uint64_t{1} << 40;
-  std::atomic<uint64_t> pool_unit_{0};     // 0: not asked yet
-  static constexpr int kHost = -2;         // the "device" of a pool in host memory
+  std::atomic<uint64_t> pool_unit_{0};  // 0: not asked yet
+  static constexpr int kHost = -2;      // the "device" of a pool in host memory
+  static int PlaceOf(const CUmemLocation& location, CUmemAllocationType type);
   std::atomic<bool> has_captured_{false};  // an allocation was captured
   std::atomic<bool> has_made_pools_{false};
   quota::SpinLock made_lock_;

@@ -8,15 +8,24 @@
 
 namespace gpushare::books {
 
+// Managed memory may be on any device, wherever it prefers to be, so without a preferred device it is charged to the stream's.
+int Books::PlaceOf(const CUmemLocation& location, CUmemAllocationType type) {
+  constexpr auto kManaged =
+      static_cast<CUmemAllocationType>(2);  // the headers of CUDA 12 have no name for it
+  if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) return location.id;
+  return type == kManaged ? kNoDevice : kHost;
+}
+
 // The pool is recorded before the program gets it. Without its device it would be charged to the wrong share, or, for a pool in
 // host memory, to any share at all.
 CUresult Books::MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   const CUresult result = driver_.MemPoolCreate(pool, properties);
   if (result != CUDA_SUCCESS) return result;
-  const bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  const int place = PlaceOf(properties->location, properties->allocType);
+  if (place == kNoDevice) return result;
   try {
     const std::lock_guard lock(made_lock_);
-    made_pools_[*pool] = on_device ? properties->location.id : kHost;
+    made_pools_[*pool] = place;
   } catch (const std::bad_alloc&) {
     driver_.MemPoolDestroy(*pool);
     *pool = nullptr;
@@ -24,6 +33,18 @@ CUresult Books::MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properti
   }
   has_made_pools_.store(true);
   return result;
+}
+
+void Books::MemPoolIsAt(CUmemoryPool pool, const CUmemLocation& location,
+                        CUmemAllocationType type) {
+  if (pool == nullptr || PlaceOf(location, type) != kHost) return;
+  try {
+    const std::lock_guard lock(made_lock_);
+    made_pools_.emplace(pool, kHost);
+  } catch (const std::bad_alloc&) {
+    return;  // what comes from it will be charged, though it is the host's
+  }
+  has_made_pools_.store(true);
 }
 
 int Books::PoolDevice(CUmemoryPool pool) {

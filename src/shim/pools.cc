@@ -80,6 +80,16 @@ CUresult MemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemo
                                : Driver<"cuMemSetMemPool", Function>::Call(location, type, pool);
   });
 }
+// The default or current pool of a location, in drivers since 13.0. That of the host is known to be the host's only from here.
+template <Name kName>
+CUresult MemPoolOf(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  return Booked([&](Books& b) {
+    using Function = CUresult(CUmemoryPool*, CUmemLocation*, CUmemAllocationType);
+    const CUresult result = Driver<kName, Function>::Call(pool, location, type);
+    if (result == CUDA_SUCCESS) b.MemPoolIsAt(*pool, *location, type);
+    return result;
+  });
+}
 
 }  // namespace
 
@@ -98,6 +108,8 @@ void AddPoolHooks(Hooks* hooks) {
   AddCallOfPool<"cuMemPoolSetAccess", const CUmemAccessDesc*, size_t>(hooks);
   GPUSHARE_HOOK(hooks, cuDeviceSetMemPool, &DeviceSetMemPool);
   Add(hooks, "cuMemSetMemPool", &MemSetMemPool);
+  Add(hooks, "cuMemGetDefaultMemPool", &MemPoolOf<"cuMemGetDefaultMemPool">);
+  Add(hooks, "cuMemGetMemPool", &MemPoolOf<"cuMemGetMemPool">);
 }
 
 }  // namespace gpushare::shim

@@ -181,6 +181,34 @@ TEST_F(BooksOrder, PoolsOnTheHostAreNotCharged) {
   EXPECT_EQ(driver_.calls("MemPoolDestroy"), 1);
 }
 
+// Since CUDA 13 a location's pool can be asked for, and pools can hold managed memory, which may be on any device.
+TEST_F(BooksOrder, OnlyPageLockedPoolsAreTheHosts) {
+  const CUmemLocation host = {CU_MEM_LOCATION_TYPE_HOST, 0}, none = {};
+  CUmemoryPool const hosts = reinterpret_cast<CUmemoryPool>(uintptr_t{0x7770});
+  books_.MemPoolIsAt(hosts, host, CU_MEM_ALLOCATION_TYPE_PINNED);
+  EXPECT_LT(books_.PoolDevice(hosts), Books::kNoDevice);
+  constexpr auto kManaged = static_cast<CUmemAllocationType>(2);  // not in the headers of CUDA 12
+  for (const CUmemLocation& where : {none, host}) {
+    CUmemPoolProps properties{};
+    properties.allocType = kManaged;
+    properties.location = where;
+    CUmemoryPool managed = nullptr;
+    ASSERT_EQ(CUDA_SUCCESS, books_.MemPoolCreate(&managed, &properties));
+    EXPECT_EQ(books_.PoolDevice(managed),
+              Books::kNoDevice);  // it is charged to the stream's device
+    books_.MemPoolIsAt(managed, where, kManaged);
+    EXPECT_EQ(books_.PoolDevice(managed), Books::kNoDevice);
+    account_->SetLimit(0);
+    CUdeviceptr pointer = 0;
+    EXPECT_TRUE(books_.MemAllocFromPoolAsync(payer(), &pointer, kMiB, managed, stream()).at_quota);
+    account_->SetLimit(kMiB);
+    EXPECT_TRUE(books_.MemAllocFromPoolAsync(payer(), &pointer, kMiB, hosts, stream()).ok());
+    EXPECT_EQ(charged(), 0u);
+    EXPECT_EQ(CUDA_SUCCESS, books_.MemFreeAsync(pointer, stream()));
+    EXPECT_EQ(CUDA_SUCCESS, books_.MemPoolDestroy(managed));
+  }
+}
+
 TEST_F(BooksOrder, ALaunchIsChargedForWhatATrimMeanwhileTakesAway) {
   driver_.graph_needs = driver_.graph_takes = 4 * kMiB;
   CUgraphExec graph = exec();
