@@ -13,13 +13,13 @@ PointerTable::Line PointerTable::none_;
 
 // Device addresses are multiples of 256 bytes to 2 MiB. The product spreads them over its upper half, whose highest bits select
 // the shard and whose lowest bits select the line. A driver gives out fresh memory in consecutive steps of 2 MiB. Sixteen such
-// neighbours get sixteen adjacent lines, so that a growing program misses the cache and the page tables once for all of them.
-// Longer runs would collide.
+// neighbours get the sixteen lines of one block, so that a growing program misses the cache and the page tables once for all of
+// them. Where three such runs meet in a block, all its lines are full: see After().
 inline uint64_t PointerTable::Hash(uint64_t pointer) {
   constexpr int kStepBits = 21;
-  constexpr uint64_t kNeighbours = uint64_t{15} << kStepBits;
+  constexpr uint64_t kNeighbours = uint64_t{kBlockLines - 1} << kStepBits;
   const uint64_t apart = pointer & ~kNeighbours;
-  return (apart ^ (apart >> 32)) * 0x9e3779b97f4a7c15u +
+  return ((apart ^ (apart >> 32)) * 0x9e3779b97f4a7c15u) ^
          ((pointer & kNeighbours) << (kLineBit - kStepBits));
 }
 
@@ -40,6 +40,22 @@ PointerTable::Place PointerTable::Shard::Look(uint64_t pointer, uint64_t hash) c
     line = After(line);
   } while (line != home);
   return {nullptr, 0};
+}
+
+inline PointerTable::Place PointerTable::Shard::MakePlaceNear(uint64_t pointer, uint64_t hash) {
+  Line* const home = Home(hash);
+  const uint32_t slot = home->SlotOf(0);
+  const bool is_free = home->pointers[slot] == 0;
+  if (count >= limit || home->Holds(pointer)) return {nullptr, 0};
+  if (is_free && home->passed == 0) [[likely]]
+    return {home, slot};
+  Line* const next = After(home);
+  const uint32_t slot_there = next->SlotOf(0);
+  if (next->passed != 0 || next->Holds(pointer)) return {nullptr, 0};
+  if (is_free) return {home, slot};
+  if (next->pointers[slot_there] != 0) return {nullptr, 0};
+  ++home->passed;
+  return {next, slot_there};
 }
 
 void PointerTable::Shard::Add(uint64_t pointer, uint64_t hash, const Allocation& allocation) {
@@ -86,12 +102,15 @@ bool PointerTable::Grow(Shard& shard, size_t lines) {
 
 void PointerTable::Prefetch(uint64_t pointer) const {
   const uint64_t hash = Hash(pointer);
-  __builtin_prefetch(ShardOf(hash).Home(hash), /*to write*/ 1);
+  const Shard& shard = ShardOf(hash);
+  Line* const home = shard.Home(hash);
+  __builtin_prefetch(home, /*to write*/ 1);
+  __builtin_prefetch(shard.After(home), /*to write*/ 1);
 }
 
 // Insert() and Take() have two forms. The fast one does what nearly every call needs (the lock is free, and the pointer's line
-// has a free slot or the entry) without a call or a saved register, since an atomic operation waits for earlier stores. It
-// leaves all other cases to the general one.
+// or the next has a free slot or the entry) without a call and nearly without saved registers, since an atomic operation waits
+// for earlier stores. It leaves all other cases to the general one.
 
 PointerTable::InsertResult PointerTable::Insert(uint64_t pointer, const Allocation& allocation,
                                                 Allocation* replaced) {
@@ -99,13 +118,10 @@ PointerTable::InsertResult PointerTable::Insert(uint64_t pointer, const Allocati
   Shard& shard = ShardOf(hash);
   if (!shard.lock.try_lock()) [[unlikely]]
     return InsertSlow(pointer, allocation, replaced, /*locked=*/false);
-  Line* const line = shard.Home(hash);
-  const uint32_t slot = line->pointers[0] != 0 ? 1 : 0;
-  if (shard.count >= shard.limit || line->pointers[slot] != 0 || line->pointers[0] == pointer ||
-      line->pointers[1] == pointer || line->passed != 0) [[unlikely]] {
+  const Place place = shard.MakePlaceNear(pointer, hash);
+  if (place.line == nullptr) [[unlikely]]
     return InsertSlow(pointer, allocation, replaced, /*locked=*/true);
-  }
-  line->Set(slot, pointer, allocation);
+  place.line->Set(place.slot, pointer, allocation);
   ++shard.count;
   shard.lock.unlock();
   return InsertResult::kInserted;
@@ -146,10 +162,15 @@ bool PointerTable::Take(uint64_t pointer, Allocation* allocation) {
   Shard& shard = ShardOf(hash);
   if (!shard.lock.try_lock()) [[unlikely]]
     return TakeSlow(pointer, allocation, /*locked=*/false);
-  Line* const line = shard.Home(hash);
-  const uint32_t slot = line->pointers[0] != pointer ? 1 : 0;
-  if (line->pointers[slot] != pointer) [[unlikely]] {
-    return TakeSlow(pointer, allocation, /*locked=*/true);
+  Line* line = shard.Home(hash);
+  uint32_t slot = line->SlotOf(pointer);
+  if (line->pointers[slot] != pointer) {
+    Line* const home = line;
+    line = shard.After(home);
+    slot = line->SlotOf(pointer);
+    if (line->pointers[slot] != pointer) [[unlikely]]
+      return TakeSlow(pointer, allocation, /*locked=*/true);
+    --home->passed;
   }
   *allocation = line->Get(slot);
   line->pointers[slot] = 0;
@@ -247,6 +268,23 @@ uint64_t PointerTable::BytesOf(const Account* account) const {
     if (one.account == account) total += one.bytes;
   });
   return total;
+}
+
+size_t PointerTable::LongestWay() const {
+  size_t longest = 0;
+  for (const Shard& shard : shards_) {
+    const std::lock_guard lock(shard.lock);
+    for (size_t i = 0; i < shard.size(); ++i) {
+      Line* const line = shard.first() + i;
+      for (const uint64_t pointer : line->pointers) {
+        if (pointer == 0) continue;
+        size_t way = 0;
+        for (Line* by = shard.Home(Hash(pointer)); by != line; by = shard.After(by)) ++way;
+        longest = std::max(longest, way);
+      }
+    }
+  }
+  return longest;
 }
 
 absl::Status PointerTable::CheckInvariants() const {

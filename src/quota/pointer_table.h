@@ -100,6 +100,8 @@ class PointerTable {
   // The bytes charged to `account`, summed over the table. Not for hot paths.
   uint64_t BytesOf(const Account* account) const;
 
+  // How many lines an entry lies past the one where it belongs, at most. Not for hot paths.
+  size_t LongestWay() const;
   // Internal if an entry cannot be found by its pointer, exists twice, or is miscounted.
   absl::Status CheckInvariants() const;
 
@@ -118,6 +120,9 @@ class PointerTable {
     // past a line where this is not 0, so that a removal leaves no tombstone and moves nothing.
     uint32_t passed = 0;
 
+    bool Holds(uint64_t pointer) const { return pointers[0] == pointer || pointers[1] == pointer; }
+    // The slot of `pointer`, if it is in this line; of 0: a free slot, if there is one.
+    uint32_t SlotOf(uint64_t pointer) const { return pointers[0] == pointer ? 0 : 1; }
     Allocation Get(uint32_t slot) const {
       return {bytes[slot], accounts[slot], kinds[slot], devices[slot], places[slot]};
     }
@@ -133,6 +138,7 @@ class PointerTable {
   static_assert(sizeof(Line) == 64);
 
   static constexpr int kLineBit = 32;  // the lowest bit of a hash that selects the line
+  static constexpr size_t kBlockLines = 16;
 
   struct Place {
     Line* line;  // null if not found
@@ -153,8 +159,16 @@ class PointerTable {
     Line* Home(uint64_t hash) const {
       return first() + ((hash >> kLineBit) & mask.load(std::memory_order_relaxed));
     }
-    Line* After(Line* line) const { return ++line == first() + size() ? first() : line; }
+    // Where an entry goes if `line` is full: into the next block, since a full line often has full neighbours. The step is odd,
+    // so that it comes to every line.
+    Line* After(Line* line) const {
+      const auto next = static_cast<uint64_t>(line - first()) + kBlockLines + 1;
+      return first() + (next & mask.load(std::memory_order_relaxed));
+    }
     Place Look(uint64_t pointer, uint64_t hash) const;
+    // The place for a new entry in the first two lines of its way, which are then counted as passed. None if the array has to
+    // grow, if there may be an entry with this pointer, or if neither line has a free slot.
+    Place MakePlaceNear(uint64_t pointer, uint64_t hash);
     // Requires a free slot, and that the pointer is not in the table.
     void Add(uint64_t pointer, uint64_t hash, const Allocation& allocation);
     void Remove(Place place, uint64_t hash);

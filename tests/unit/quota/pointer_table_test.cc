@@ -206,6 +206,20 @@ TEST_F(PointerTableTest, RunsOfNeighboursThatMeetAreAllFound) {
   EXPECT_EQ(table_.size(), 0u);
 }
 
+// Whatever the addresses, an array that is about to grow holds each entry near where it belongs.
+TEST_F(PointerTableTest, EntriesLieNearWhereTheyBelong) {
+  for (const uint64_t stride : {uint64_t{512}, uint64_t{4096}, uint64_t{2} << 20}) {
+    PointerTable table;
+    for (uint64_t i = 0; i < 130'000; ++i) {
+      ASSERT_EQ(
+          table.Insert((uint64_t{0x7f} << 40) + i * stride, {.bytes = 1, .account = a_.get()}),
+          InsertResult::kInserted);
+    }
+    EXPECT_LE(table.LongestWay(), 8u) << stride;
+    EXPECT_TRUE(table.CheckInvariants().ok());
+  }
+}
+
 TEST_F(PointerTableTest, WithoutMemoryToGrowItFillsUpAndThenSaysSo) {
   ASSERT_EQ(table_.Insert(OfOneLine(0), {.bytes = 0, .account = a_.get()}),
             InsertResult::kInserted);
