@@ -41,9 +41,8 @@ namespace internal {
 
 inline constexpr char kDetailPayload[] = "gpushare/error-detail";
 
-// The status of the call that has just returned `code` on this thread.
-inline absl::Status ToStatus(gpushare_status code) {
-  if (code == GPUSHARE_OK) return absl::OkStatus();
+// The error of the call that has just returned `code` on this thread.
+[[gnu::cold]] inline absl::Status ToError(gpushare_status code) {
   absl::Status status(static_cast<absl::StatusCode>(code), gpushare_last_message());
   gpushare_error_detail detail = {};
   detail.struct_size = sizeof(detail);
@@ -60,6 +59,11 @@ inline absl::Status ToStatus(gpushare_status code) {
     status.SetPayload(kDetailPayload, absl::Cord(text));
   }
   return status;
+}
+
+// The status of the call that has just returned `code` on this thread.
+inline absl::Status ToStatus(gpushare_status code) {
+  return code == GPUSHARE_OK ? absl::OkStatus() : ToError(code);
 }
 
 }  // namespace internal

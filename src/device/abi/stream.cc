@@ -20,14 +20,21 @@ driver::LaunchShape ToShape(const gpushare_shape& shape) {
           shape.shared_bytes};
 }
 
-gpushare_status Launch(gpushare_stream stream, struct CUfunc_st* function,
-                       const gpushare_shape* shape, void** params, bool cooperative,
-                       int64_t timeout_ns) {
+// These two are not inline, so that gpushare_stream_launch() puts nothing on the stack for them.
+[[gnu::noinline]] gpushare_status Launch(gpushare_stream stream, struct CUfunc_st* function,
+                                         const gpushare_shape* shape, void** params,
+                                         bool cooperative, int64_t timeout_ns) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_BORROW(to, stream);
     GPUSHARE_NOT_NULL(shape);
     return to->Launch(function, ToShape(*shape), params, cooperative, timeout_ns);
   });
+}
+[[gnu::noinline, gnu::cold]] gpushare_status LaunchedInVain(const Stream* stream,
+                                                            struct CUfunc_st* function,
+                                                            const gpushare_shape* shape,
+                                                            void** params, Stream::Paid paid) {
+  return Guard([&] { return stream->LaunchedInVain(function, ToShape(*shape), params, paid); });
 }
 
 gpushare_status Copy(gpushare_stream stream, Stream::Direction direction, void* host,
@@ -152,7 +159,7 @@ gpushare_status gpushare_stream_launch(gpushare_stream stream, struct CUfunc_st*
     if (at_once == Stream::AtOnce::kDone) [[likely]]
       return GPUSHARE_OK;
     if (at_once == Stream::AtOnce::kRefused) {
-      return Guard([&] { return to->LaunchedInVain(function, launch, params, paid); });
+      return LaunchedInVain(to, function, shape, params, paid);
     }
   }
   return Launch(stream, function, shape, params, /*cooperative=*/false, timeout_ns);

@@ -26,10 +26,10 @@ std::atomic<uint64_t> ends{0};  // how many sites have been forgotten
 
 }  // namespace
 
-thread_local uint64_t ContextScope::bound = 0;
-thread_local uint64_t ContextScope::pushed = 0;
-thread_local driver::Context ContextScope::pushed_context = nullptr;
-thread_local uint64_t ContextScope::ends_seen = 0;
+constinit thread_local uint64_t ContextScope::bound = 0;
+constinit thread_local uint64_t ContextScope::pushed = 0;
+constinit thread_local driver::Context ContextScope::pushed_context = nullptr;
+constinit thread_local uint64_t ContextScope::ends_seen = 0;
 
 uint64_t ContextScope::NewSite() {
   base::MutexLock lock(&sites().mutex);

@@ -79,10 +79,11 @@ class ContextScope {
   void Leave();
   static void DropPushed(const driver::Driver& driver);
 
-  static thread_local uint64_t bound;                  // the site last seen current
-  static thread_local uint64_t pushed;                 // the site pushed permanently
-  static thread_local driver::Context pushed_context;  // the context of `pushed`
-  static thread_local uint64_t ends_seen;  // the last seen value of `ends` (context_scope.cc)
+  static constinit thread_local uint64_t bound;                  // the site last seen current
+  static constinit thread_local uint64_t pushed;                 // the site pushed permanently
+  static constinit thread_local driver::Context pushed_context;  // the context of `pushed`
+  static constinit thread_local uint64_t
+      ends_seen;  // the last seen value of `ends` (context_scope.cc)
 
   const Site& site_;
   bool pushed_ = false;
