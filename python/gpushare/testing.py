@@ -13,6 +13,7 @@ or, with ``pytest_plugins = ["gpushare.pytest_plugin"]`` in conftest.py, by the 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,6 +59,7 @@ def simulated_gpu(*, clock: str = "wall", memory_reserve: int | str = 0, ordinal
         UnavailableError (ConnectionError): the simulated driver is not installed.
     """
     configuration = _configuration({"clock": clock, **options})
+    process = os.getpid()
     runtime = Runtime("sim", simulation=configuration, memory_reserve=memory_reserve, broker="none")
     simulation = Simulation(runtime)
     virtual = simulation.virtual
@@ -66,8 +68,9 @@ def simulated_gpu(*, clock: str = "wall", memory_reserve: int | str = 0, ordinal
             simulation.enter("main")
         yield Gpu(runtime, ordinal)
     finally:
-        simulation.inject("clear")  # a hanging kernel would delay the close
-        runtime.close_all()
-        if virtual:
-            simulation.leave()
-        simulation.reset()
+        if os.getpid() == process:  # a forked child has nothing of it
+            simulation.inject("clear")  # a hanging kernel would delay the close
+            runtime.close_all()
+            if virtual:
+                simulation.leave()
+            simulation.reset()

@@ -151,3 +151,20 @@ def test_calls_of_other_threads_end_first(ptx):
             thread = threading.Thread(target=stream.synchronize)
             thread.start()
         thread.join()
+
+
+@pytest.mark.parametrize("clock", ["wall", "virtual"])
+def test_a_forked_child_may_leave_the_block(run_python, clock):
+    ran = run_python(f"""
+        import os, signal, sys, gpushare
+
+        with gpushare.simulated_gpu(clock="{clock}") as gpu:
+            device = gpu.virtual_device("a", memory="1GiB")
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)
+                sys.exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            device.alloc("1MiB")
+    """)
+    assert ran.returncode == 0, ran.stderr

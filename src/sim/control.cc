@@ -96,6 +96,8 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_forget_shared(const char* name) {
 }
 
 GPUSHARE_SIM_CONTROL int gpushare_sim_reset(void) {
+  // The threads of the parent do not exist here, but may hold the turn.
+  if (state().configured && state().process != getpid()) return -1;
   ReadyClock();
   const ControlScope scope;
   State& s = state();

@@ -2,6 +2,7 @@
 #include "sim/state.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -79,6 +80,7 @@ std::string EnsureConfigured() {
   Config config;
   std::string error = ReadConfig(s.config_text, &config);
   s.config = config;
+  s.process = getpid();
   s.clock.SetCancellable(config.cancellable);
   s.clock.Configure(config.virtual_clock, config.pin,
                     {config.wake_spin, config.wake_sleep, config.timer_late}, config.watchdog);

@@ -4,6 +4,8 @@
 #ifndef GPUSHARE_SIM_STATE_H_
 #define GPUSHARE_SIM_STATE_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -62,6 +64,7 @@ struct State {
   Config config;
   std::string config_text;              // the text given to gpushare_sim_configure
   std::atomic<bool> configured{false};  // config includes the environment and config_text
+  pid_t process = 0;                    // that configured it: a forked child has no driver
   bool initialized = false;             // cuInit was called
   Clock clock;
   Timeline timeline;

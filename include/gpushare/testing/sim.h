@@ -112,7 +112,7 @@ int gpushare_sim_forget_shared(const char* name);
 
 /* Destroys every context and returns to the state before cuInit(): no faults, no call counts, no
  * configuration but the environment's. The caller is the only thread in the driver. The virtual clock
- * goes on from where it was. 0, or -1 while other threads are registered. */
+ * goes on from where it was. 0, or -1 while other threads are registered, or in a forked child. */
 int gpushare_sim_reset(void);
 
 /* ---- Clock ---- */
