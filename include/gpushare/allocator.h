@@ -76,7 +76,8 @@ struct AllocatorOptions {
   OverQuota over_quota = OverQuota::kFail;
   absl::Duration timeout = absl::InfiniteDuration();  // for kWait; zero does not wait
   // Frees memory of the same virtual device and returns true to try again. Runs on the allocating thread, without a
-  // lock of gpushare, at most 16 times per allocation. If it throws, the allocation fails at once with Internal and
+  // lock of gpushare, at most 16 times per allocation. It may allocate; what it allocates from this allocator does not call it
+  // again. If it throws, the allocation fails at once with Internal and
   // what() in the message.
   std::function<bool(Bytes asked, Bytes left)> reclaim = nullptr;
 };

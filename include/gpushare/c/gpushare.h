@@ -496,8 +496,8 @@ GPUSHARE_API gpushare_status gpushare_vdev_resume(gpushare_vdev vdev);
 
 /* Asked, with a number of bytes, when others want back what the virtual device has borrowed beyond `memory`: frees
  * memory of its own and returns not 0 if it did, after which it may be asked again, at most 16 times for one
- * allocation. Runs on the thread of whoever wants it, several at a time, and no lock of gpushare is held. No exception may
- * leave it; in C++, declare it noexcept. `release` (may be null) is called with `context` when nothing calls
+ * allocation. Runs on the thread of whoever wants it, several at a time, and no lock of gpushare is held. What it allocates
+ * itself does not call it again. No exception may leave it; in C++, declare it noexcept. `release` (may be null) is called with `context` when nothing calls
  * `reclaim` any more: after another was set, null for one, or the virtual device is gone. */
 GPUSHARE_API gpushare_status
 gpushare_vdev_set_reclaim(gpushare_vdev vdev, int (*reclaim)(void* context, uint64_t bytes),
@@ -620,8 +620,8 @@ typedef struct gpushare_allocator_options {
   int64_t timeout_ns; /* of WAIT; 0: as FAIL, but for the code */
   /* For RECLAIM, on the allocating thread, which holds no lock of gpushare: frees memory of the
    * same virtual device and returns 1 to try again, 0 to give up, after which an allocation that has a
-   * timeout waits, or GPUSHARE_RECLAIM_STOP. Called at most 16 times an allocation. No exception may
-   * leave it; in C++, declare it noexcept. */
+   * timeout waits, or GPUSHARE_RECLAIM_STOP. Called at most 16 times an allocation. It may allocate; an allocation that it
+   * makes from this allocator does not call it again. No exception may leave it; in C++, declare it noexcept. */
   int (*reclaim)(void* context, uint64_t asked, uint64_t left);
   void* reclaim_context;
 } gpushare_allocator_options;

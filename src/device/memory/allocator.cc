@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "books/books.h"
 #include "device/abi/last_error.h"
+#include "device/memory/reclaiming.h"
 #include "spec/text.h"
 
 namespace gpushare::device {
@@ -94,6 +95,11 @@ absl::StatusOr<driver::DevicePtr> Allocator::AllocateOnce(const VirtualDevice::R
   return device_->Allocate(request);
 }
 
+int Allocator::AskReclaim(uint64_t asked, uint64_t left) const {
+  const Reclaiming here(this);
+  return options_.reclaim(options_.reclaim_context, asked, left);
+}
+
 absl::StatusOr<driver::DevicePtr> Allocator::Allocate(const Request& asked) const {
   GPUSHARE_RETURN_IF_ERROR(Check(asked.order));
   if (asked.alignment > kAlignment || (asked.alignment & (asked.alignment - 1)) != 0) {
@@ -128,9 +134,8 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(const Request& asked) cons
                                  ? device_->gpu().runtime()->books().ChargeOf(asked.bytes)
                                  : asked.bytes;
       const bool possible = takes <= total;
-      const int answer = possible && calls < kMostReclaims
-                             ? options_.reclaim(options_.reclaim_context, asked.bytes, free_bytes)
-                             : 0;
+      const bool asks = possible && calls < kMostReclaims && !Reclaiming::Within(this);
+      const int answer = asks ? AskReclaim(asked.bytes, free_bytes) : 0;
       if (answer <= GPUSHARE_RECLAIM_STOP) return pointer;
       if (answer > 0) continue;
       if (!waits || !possible) return pointer;

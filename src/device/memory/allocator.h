@@ -57,6 +57,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
       : device_(std::move(device)), options_(options) {}
   absl::StatusOr<driver::DevicePtr> AllocateOnce(const VirtualDevice::Request& request,
                                                  const MemoryOrder& order, Nanos patience) const;
+  int AskReclaim(uint64_t asked, uint64_t left) const;
   absl::Status NeedsPool() const;
   absl::Status Check(const MemoryOrder& order) const;
 

@@ -14,6 +14,7 @@
 #include "device/abi/last_error.h"
 #include "device/memory/driver_pool.h"
 #include "device/memory/memory_pool.h"
+#include "device/memory/reclaiming.h"
 #include "device/memory/swappable_memory.h"
 #include "device/process/runtime.h"
 #include "device/process/runtimes.h"
@@ -308,7 +309,9 @@ bool VirtualDevice::AskBack(uint64_t bytes) const {
     const base::MutexLock lock(&mutex_);
     reclaimer = reclaimer_;
   }
-  return reclaimer != nullptr && reclaimer->call(reclaimer->context, bytes) != 0;
+  if (reclaimer == nullptr || Reclaiming::Within(reclaimer.get())) return false;
+  const Reclaiming here(reclaimer.get());
+  return reclaimer->call(reclaimer->context, bytes) != 0;
 }
 
 absl::Status VirtualDevice::Charge(const Request& request) {

@@ -297,6 +297,51 @@ TEST_F(BadInputTest, ReclaimMayDestroyItsOwnAllocator) {
   EXPECT_EQ(gpushare_gpu_free(gpu_->handle(), second), GPUSHARE_OK);
 }
 
+// Whoever reclaims may allocate, also from the allocator that asks, and directly or through another one's callback.
+TEST_F(BadInputTest, ReclaimIsNotAskedInsideItself) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  std::vector<Allocator> both;
+  int asked[2] = {0, 0};
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    both.push_back(Must(Allocator::Create(
+        device, {.over_quota = OverQuota::kReclaim, .reclaim = [&, i](Bytes, Bytes) {
+                   ++asked[i];
+                   EXPECT_EQ(both[1 - i].Allocate(GiB(1)).status().code(),
+                             absl::StatusCode::kResourceExhausted);
+                   EXPECT_EQ(both[i].Allocate(GiB(1)).status().code(),
+                             absl::StatusCode::kResourceExhausted);
+                   EXPECT_OK(both[i].Allocate(MiB(1)).status());
+                   return false;
+                 }})));
+  }
+  const Allocation most = Must(both[0].Allocate(MiB(1000)));
+  EXPECT_EQ(both[0].Allocate(MiB(100)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(asked[0], 1);
+  EXPECT_EQ(asked[1], 1);
+}
+
+TEST_F(BadInputTest, ABorrowerThatAllocatesForTheOwnerIsNotAskedAgain) {
+  const VirtualDevice owner = MakeDevice("owner", "memory=6GiB");
+  const VirtualDevice borrower = MakeDevice("borrower", "memory=512MiB,memory_cap=100%");
+  const Allocator of_owner = Must(Allocator::Create(owner));
+  const Allocator of_borrower = Must(Allocator::Create(borrower));
+  std::vector<Allocation> held;
+  for (;;) {
+    absl::StatusOr<Allocation> more = of_borrower.Allocate(MiB(512));
+    if (!more.ok()) break;
+    held.push_back(*std::move(more));
+  }
+  int asked = 0;
+  ASSERT_OK(borrower.OnReclaim([&](Bytes) {
+    ++asked;
+    EXPECT_EQ(of_owner.Allocate(GiB(5)).status().code(), absl::StatusCode::kResourceExhausted);
+    return false;
+  }));
+  EXPECT_EQ(of_owner.Allocate(GiB(5)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(asked, 1);
+  EXPECT_OK(borrower.OnReclaim(nullptr));
+}
+
 TEST_F(BadInputTest, ALeaseWhoseResultCannotBeWrittenIsStillHeld) {
   const VirtualDevice device = MakeDevice("a", "");
   gpushare_lease_options options = {};
