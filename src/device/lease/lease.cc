@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kNoThread = 0;  // ThreadNumber() begins at 1
 
 // While a thread waits for a lease, it counts as holding it, except in the callback that decides whether to go on waiting: a
-// lease taken there is separate.
+// lease taken there is separate. When the wait ends without the lease, also by an exception, it counts as holding it no more.
 class HoldsWhileItWaits {
  public:
   HoldsWhileItWaits(Gpu& gpu, uint64_t thread, VirtualDevice& device,
@@ -30,12 +30,15 @@ class HoldsWhileItWaits {
     base::ExchangeInterrupt(
         own_.asked == nullptr || thread == kNoThread ? own_ : base::Interrupt{&Ask, this});
   }
-  ~HoldsWhileItWaits() { base::ExchangeInterrupt(own_); }
+  ~HoldsWhileItWaits() {
+    base::ExchangeInterrupt(own_);
+    if (thread_ != kNoThread && entered_ && !holds_) gpu_.LeaveLease(thread_);
+  }
   HoldsWhileItWaits(const HoldsWhileItWaits&) = delete;
   HoldsWhileItWaits& operator=(const HoldsWhileItWaits&) = delete;
 
-  // Whether the thread still counts as holding the lease.
-  bool entered() const { return entered_; }
+  // It has the lease, and Lease::Release() ends that.
+  void Holds() { holds_ = true; }
 
  private:
   static int Ask(void* context) try {
@@ -59,7 +62,8 @@ class HoldsWhileItWaits {
   VirtualDevice& device_;
   const std::shared_ptr<HeldLease> lease_;
   const base::Interrupt own_;
-  bool entered_ = true;
+  bool entered_ = true;  // whether the thread still counts as holding the lease
+  bool holds_ = false;
 };
 
 }  // namespace
@@ -101,6 +105,7 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
       return lease;
     }
   }
+  HoldsWhileItWaits waits(gpu, lease->thread_, owner, lease->lease_);
   gate::LeaseRequest asked;
   asked.hint = request.hint;
   asked.maximum = request.maximum;
@@ -112,7 +117,6 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
     asked.streams.push_back(stream->stream_gate());
   }
   const ContextScope current(owner.site());
-  const HoldsWhileItWaits waits(gpu, lease->thread_, owner, lease->lease_);
   const auto acquire = [&]() -> absl::StatusOr<uint64_t> {
     GPUSHARE_RETURN_IF_ERROR(current.status());
     for (;;) {
@@ -124,7 +128,6 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
   };
   const absl::StatusOr<uint64_t> id = acquire();
   if (!id.ok()) {
-    if (lease->thread_ != kNoThread && waits.entered()) gpu.LeaveLease(lease->thread_);
     const bool late = id.status().code() == absl::StatusCode::kDeadlineExceeded;
     if (!late) return id.status();
     if (owner.suspended()) return owner.SuspendedTooLong();
@@ -136,6 +139,7 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
   }
   lease->lease_->id = *id;
   lease->held_ = true;
+  waits.Holds();
   if (request.streams.empty()) owner.HasUnseenWork();
   lease->Cover(std::move(request.streams));
   return lease;
@@ -156,6 +160,11 @@ void Lease::Extend(std::vector<std::shared_ptr<Stream>> streams) {
   if (streams.empty()) return;
   std::vector<gate::StreamGate*> gates;
   for (const std::shared_ptr<Stream>& stream : streams) gates.push_back(stream->stream_gate());
+  {
+    // First, since the gate's lease must not have streams that are not kept here.
+    const base::MutexLock lock(&lease_->mutex);
+    lease_->streams.reserve(lease_->streams.size() + streams.size());
+  }
   const ContextScope current(device_->site());
   device_->gate().ExtendLease(lease_->id, gates);
   Cover(std::move(streams));

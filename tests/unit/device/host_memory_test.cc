@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frees that fail since the host has no memory: nothing changes, and nothing is held for ever.
+// Calls that fail since the host has no memory: nothing changes, and nothing is held for ever.
+#include <tuple>
+#include <vector>
+
+#include "gpushare/gang.h"
 #include "tests/contract/failing_memory.h"
 #include "tests/unit/device/device_test.h"
 
@@ -106,6 +110,92 @@ INSTANTIATE_TEST_SUITE_P(Strategies, HostMemoryTest,
                                            How{AllocationStrategy::kSuballocating, false},
                                            How{AllocationStrategy::kPool, true},
                                            How{AllocationStrategy::kPool, false}));
+
+// ---- Leases ----
+
+// Of one device or of one on each of two GPUs; on all streams or on one of each; within a lease of the thread's or not.
+class LeaseHostMemoryTest : public DeviceTest,
+                            public ::testing::WithParamInterface<std::tuple<bool, bool, bool>> {};
+
+TEST_P(LeaseHostMemoryTest, ALeaseThatFailsIsNotHeld) {
+  const auto& [gang, on_stream, inner] = GetParam();
+  Gpu second = Must(Gpu::Open(*runtime_, "1"));
+  int failures = 0;
+  for (int nth = 0, failed = 1; failed != 0 || nth == 1; ++nth) {  // 0: all fail
+    ASSERT_LT(nth, 1000);
+    SCOPED_TRACE(nth);
+    // Made anew, since some memory is needed for the first lease of a tenant only.
+    const Tenant tenant = MakeTenant("a"), other = MakeTenant("b");
+    std::vector<VirtualDevice> devices, others;
+    std::vector<Stream> streams;
+    std::vector<gpushare_stream> handles;
+    for (Gpu* gpu : {&*gpu_, &second}) {
+      devices.push_back(Must(VirtualDevice::Create(*gpu, tenant, "memory=64MiB")));
+      others.push_back(Must(VirtualDevice::Create(*gpu, other, "memory=64MiB")));
+      streams.push_back(Must(Stream::Create(devices.back())));
+      handles.push_back(streams.back().handle());
+      if (!gang) break;
+    }
+    std::vector<Lease> outer;
+    std::vector<gpushare_gang_member> members;
+    for (size_t i = 0; i < devices.size(); ++i) {
+      if (inner) outer.push_back(Must(Lease::Acquire(devices[i], {.streams = {&streams[i]}})));
+      members.push_back({.struct_size = sizeof(gpushare_gang_member),
+                         .reserved = 0,
+                         .vdev = devices[i].handle(),
+                         .streams = on_stream ? &handles[i] : nullptr,
+                         .stream_count = on_stream ? size_t{1} : 0});
+    }
+    gpushare_lease_options options = {};
+    options.struct_size = sizeof(options);
+    options.timeout_ns = GPUSHARE_FOREVER;
+    if (!gang) {
+      options.streams = members[0].streams;
+      options.stream_count = members[0].stream_count;
+    }
+    gpushare_lease lease = {};
+    gpushare_gang all = {};
+    gpushare_status code;
+    const int before = FailingMemory::failed();
+    {
+      const FailingMemory fails(nth);
+      code = gang ? gpushare_gang_acquire(members.data(), members.size(), &options, &all)
+                  : gpushare_lease_acquire(devices[0].handle(), &options, &lease);
+    }
+    failed = FailingMemory::failed() - before;
+    failures += failed;
+    if (code == GPUSHARE_OK) {
+      EXPECT_EQ(gang ? gpushare_gang_release(all, nullptr) : gpushare_lease_release(lease, nullptr),
+                GPUSHARE_OK);
+    } else {
+      EXPECT_EQ(code, GPUSHARE_RESOURCE_EXHAUSTED);
+    }
+    outer.clear();
+    for (const VirtualDevice& device : others) {
+      EXPECT_OK(Lease::Acquire(device, {.timeout = absl::Milliseconds(10)}).status());
+    }
+    // A lease that counted as an inner one would be had at once.
+    for (const VirtualDevice& device : devices) {
+      EXPECT_OK(device.Suspend());
+      EXPECT_EQ(Lease::Acquire(device, {.timeout = absl::Milliseconds(10)}).status().code(),
+                absl::StatusCode::kDeadlineExceeded);
+      EXPECT_OK(device.Resume());
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GE(failures, 2);
+}
+
+std::string NameOfLease(const ::testing::TestParamInfo<std::tuple<bool, bool, bool>>& info) {
+  const auto& [gang, on_stream, inner] = info.param;
+  return std::string(gang ? "gang" : "lease") + (on_stream ? "_on_stream" : "") +
+         (inner ? "_inner" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Leases, LeaseHostMemoryTest,
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool(),
+                                            ::testing::Bool()),
+                         NameOfLease);
 
 }  // namespace
 }  // namespace gpushare
