@@ -416,9 +416,15 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
   GPUSHARE_RETURN_IF_ERROR(current.status());
   Hold();
   driver::DevicePtr pointer = 0;
-  const books::Answer answer = raw_gpu_->runtime()->books().MemAlloc(
-      {.account = account_, .owner = owner(), .context = site().context, .room = &room}, &pointer,
-      request.bytes);
+  books::Answer answer;
+  try {
+    answer = raw_gpu_->runtime()->books().MemAlloc(
+        {.account = account_, .owner = owner(), .context = site().context, .room = &room}, &pointer,
+        request.bytes);
+  } catch (...) {  // the host has no memory to wait or to make room with
+    Unhold();
+    throw;
+  }
   if (answer.ok()) {
     quota::Allocation stale;
     if (raw_gpu_->has_unbooked() && raw_gpu_->unbooked().Take(pointer, &stale)) [[unlikely]] {

@@ -90,7 +90,12 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     answer = base.ok() ? Cut(*base, least, request.bytes, stream) : base;
   }
   // Those behind may fit. Who is done waits no longer for them.
-  if (waiting_.load() != 0) ServeWaiters(kNever);
+  if (waiting_.load() != 0) {
+    try {
+      ServeWaiters(kNever);
+    } catch (const std::bad_alloc&) {  // they look by themselves
+    }
+  }
   return answer;
 }
 

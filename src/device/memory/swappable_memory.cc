@@ -94,7 +94,7 @@ void SwappableMemory::TryAgain() {
   std::erase_if(kept_, [&](SwappablePiece& piece) { return Dissolve(piece).ok(); });
 }
 
-absl::Status SwappableMemory::List(driver::DevicePtr pointer, uint64_t bytes) {
+bool SwappableMemory::List(driver::DevicePtr pointer, uint64_t bytes) {
   quota::Allocation replaced;
   // The driver gave the address out again: what was there ended past us, with its context.
   books::Books& books = gpu_.runtime()->books();
@@ -107,9 +107,9 @@ absl::Status SwappableMemory::List(driver::DevicePtr pointer, uint64_t bytes) {
       gpu_.InSlot(replaced.device)->Lost(replaced);
       break;
     case quota::PointerTable::InsertResult::kNoMemory:
-      return NoBooks();
+      return false;
   }
-  return absl::OkStatus();
+  return true;
 }
 
 absl::StatusOr<driver::DevicePtr> SwappableMemory::Allocate(const VirtualDevice::Request& asked,
@@ -136,11 +136,9 @@ absl::StatusOr<driver::DevicePtr> SwappableMemory::Allocate(const VirtualDevice:
   TryAgain();
   SwappablePiece& piece = made.begin()->second;
   const SwappablePiece::Outcome outcome = Attach(piece);
-  absl::Status listed = absl::OkStatus();
   if (outcome.ok()) {
     device_.Hold();
-    listed = List(piece.pointer, asked.bytes);
-    if (listed.ok()) {
+    if (List(piece.pointer, asked.bytes)) {
       const driver::DevicePtr pointer = piece.pointer;
       auto node = made.extract(made.begin());
       node.key() = pointer;
@@ -153,7 +151,7 @@ absl::StatusOr<driver::DevicePtr> SwappableMemory::Allocate(const VirtualDevice:
   if (!Dissolve(piece).ok()) kept_.push_back(piece);
   if (outcome.ok()) {
     device_.Unhold();  // not the last: the caller has the virtual device
-    return listed;
+    return NoBooks();
   }
   return device_.DeviceFull(request.bytes, outcome.result, outcome.call);
 }

@@ -77,7 +77,7 @@ class SwappableMemory : public std::enable_shared_from_this<SwappableMemory> {
   SwappablePiece::Outcome Attach(SwappablePiece& piece);
   SwappablePiece::Outcome Detach(SwappablePiece& piece);
   // Where a free finds it.
-  absl::Status List(driver::DevicePtr pointer, uint64_t bytes);
+  bool List(driver::DevicePtr pointer, uint64_t bytes);
   absl::Status AllocateHost(SwappablePiece& piece);
   driver::Result FreeHost(SwappablePiece& piece);
   void DropHost(SwappablePiece& piece);  // its bytes are on the device

@@ -111,6 +111,114 @@ INSTANTIATE_TEST_SUITE_P(Strategies, HostMemoryTest,
                                            How{AllocationStrategy::kPool, true},
                                            How{AllocationStrategy::kPool, false}));
 
+// ---- Allocations ----
+
+// What is asked for is free; in use; or in use and freed while it is waited for, and somebody waits behind.
+enum class Memory { kFree, kUsed, kFreedMeanwhile };
+struct Asked {
+  AllocationStrategy strategy;
+  bool waits, on_stream;
+  Memory memory;
+};
+
+class AllocationHostMemoryTest : public StreamTest, public ::testing::WithParamInterface<Asked> {};
+
+TEST_P(AllocationHostMemoryTest, AnAllocationThatFailsHoldsNothing) {
+  const auto& [strategy, waits, on_stream, memory] = GetParam();
+  int failures = 0;
+  for (int nth = 0, failed = 1; failed != 0 || nth == 1; ++nth) {  // 0: all fail
+    ASSERT_LT(nth, 1000);
+    SCOPED_TRACE(nth);
+    {
+      const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+      const Allocator allocator =
+          Must(Allocator::Create(device, {.strategy = strategy,
+                                          .over_quota = waits ? OverQuota::kWait : OverQuota::kFail,
+                                          .timeout = absl::Milliseconds(5)}));
+      const Stream stream = Must(Stream::Create(device)), busy = Must(Stream::Create(device));
+      if (strategy == AllocationStrategy::kSuballocating && memory == Memory::kFreedMeanwhile) {
+        // Something lies with a stream, so that whoever serves the next has to look at streams.
+        Allocation behind_work = Must(allocator.Allocate(MiB(1), busy));
+        ASSERT_OK(Spin(busy, absl::Milliseconds(20)));
+        EXPECT_OK(behind_work.Free());
+      }
+      std::optional<Allocation> used;
+      if (memory != Memory::kFree) {
+        used.emplace(
+            Must(on_stream ? allocator.Allocate(MiB(62), stream) : allocator.Allocate(MiB(62))));
+      }
+      std::optional<Thread> behind, frees;
+      if (memory == Memory::kFreedMeanwhile) {
+        behind.emplace(Must(runtime_->StartThread("behind", [&] {
+          runtime_->SleepFor(absl::Microseconds(300));
+          // It has to wait for this allocation too.
+          EXPECT_OK(allocator.Allocate(MiB(60), {.timeout = absl::Seconds(1)}).status());
+        })));
+        frees.emplace(Must(runtime_->StartThread("frees", [&] {
+          runtime_->SleepFor(absl::Microseconds(1'700));
+          used.reset();
+        })));
+      }
+      const size_t bytes = MiB(memory == Memory::kFree ? 1 : 8).count();
+      unsigned long long pointer = 0;
+      gpushare_status code;
+      const int before = FailingMemory::failed();
+      {
+        const FailingMemory fails(nth);
+        code = on_stream ? gpushare_alloc_on(allocator.handle(), bytes, stream.handle(), &pointer)
+                         : gpushare_alloc(allocator.handle(), bytes, &pointer);
+      }
+      failed = FailingMemory::failed() - before;
+      failures += failed;
+      if (code == GPUSHARE_OK) {
+        EXPECT_EQ(gpushare_free(allocator.handle(), pointer), GPUSHARE_OK);
+      }
+      if (frees.has_value()) frees->Join();
+      if (behind.has_value()) behind->Join();
+      used.reset();
+      EXPECT_OK(stream.Synchronize());
+      EXPECT_OK(busy.Synchronize());
+      static_cast<void>(allocator.Trim());  // of two strategies
+      const VirtualDevice::Memory memory_left = Must(device.memory());
+      EXPECT_EQ(memory_left.free, memory_left.total);
+      EXPECT_EQ(Must(device.stats()).memory.allocations, 0u);
+      EXPECT_EQ(UsedOnDevice(), 0u);
+    }
+    // The virtual device is gone, and its tenant with it.
+    ASSERT_OK(Tenant::Create(*runtime_, {.name = "a"}).status());
+  }
+  if (memory != Memory::kFree) {
+    EXPECT_GE(failures, 2);
+  }
+}
+
+std::vector<Asked> AllAsked() {
+  std::vector<Asked> all;
+  for (const auto strategy : {AllocationStrategy::kDirect, AllocationStrategy::kSuballocating,
+                              AllocationStrategy::kSwappable}) {
+    for (const bool on_stream : {false, true}) {
+      for (const bool waits : {false, true}) {
+        all.push_back({strategy, waits, on_stream, Memory::kFree});
+        all.push_back({strategy, waits, on_stream, Memory::kUsed});
+      }
+      all.push_back({strategy, /*waits=*/true, on_stream, Memory::kFreedMeanwhile});
+    }
+  }
+  return all;
+}
+
+std::string NameOfAsked(const ::testing::TestParamInfo<Asked>& info) {
+  const char* const strategies[] = {"direct", "pool", "suballocating", "swappable"};
+  const char* const memory[] = {"free", "used", "freed_meanwhile"};
+  const Asked& asked = info.param;
+  return std::string(strategies[static_cast<int>(asked.strategy)]) +
+         (asked.on_stream ? "_on_stream" : "") + (asked.waits ? "_waits_" : "_") +
+         memory[static_cast<int>(asked.memory)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, AllocationHostMemoryTest, ::testing::ValuesIn(AllAsked()),
+                         NameOfAsked);
+
 // ---- Leases ----
 
 // Of one device or of one on each of two GPUs; on all streams or on one of each; within a lease of the thread's or not.
