@@ -112,6 +112,7 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   uint64_t Settle(driver::Driver::PoolUsage* usage = nullptr, driver::Result* result = nullptr);
   uint64_t TrimLocked(uint64_t enough);
   bool Charge(uint64_t bytes, bool behind_waiters);  // on the account; never waits
+  class Trial;
   // `held` bytes are reserved on the account, and settled here. `order` null: of no stream.
   Tried Try(const VirtualDevice::Request& request, StreamOrder* order, uint64_t held);
   void TakeBack(driver::DevicePtr pointer, driver::Stream native);
@@ -120,6 +121,7 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   absl::StatusOr<driver::DevicePtr> Wait(const VirtualDevice::Request& request, StreamOrder* order,
                                          uint64_t needs);
   absl::Status List(driver::DevicePtr pointer, uint64_t bytes, const MemoryOrder& order);
+  class Unlisted;
   bool Captures(driver::Stream native) const;
   // driver_pool_wait.cc. Has who waits look when the stream has come so far.
   bool IsAwaited() const;
@@ -156,24 +158,30 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
 template <typename Call>
 auto DriverPool::Locked(const Call& call) -> decltype(call()) {
   const std::shared_ptr<DriverPool> self = shared_from_this();
-  bool last = false;
-  const auto run = [&] {
-    const ContextScope current(gpu_);
-    const driver::RelaxedCapture relaxed(gpu_.driver());
-    const base::ClockLock lock(gpu_.clock(), allocating_);
-    if (ended_) return decltype(call()){};
-    auto answer = call();
-    const bool hold = charged_ != 0;
-    if (hold != held_.load(std::memory_order_relaxed)) {
-      held_.store(hold, std::memory_order_relaxed);
-      if (hold) device_.Hold();
-      last = !hold;
+  // Whatever the call throws, the virtual device is held while something is charged.
+  struct Last {
+    DriverPool& pool;
+    bool goes = false;
+    ~Last() {
+      if (goes) pool.device_.Unhold();  // may end it
     }
-    return answer;
-  };
-  auto answer = run();
-  if (last) device_.Unhold();  // may end it
-  return answer;
+  } last{*this};
+  const ContextScope current(gpu_);
+  const driver::RelaxedCapture relaxed(gpu_.driver());
+  const base::ClockLock lock(gpu_.clock(), allocating_);
+  if (ended_) return {};
+  struct HoldWhileCharged {
+    DriverPool& pool;
+    Last& last;
+    ~HoldWhileCharged() {
+      const bool hold = pool.charged_ != 0;
+      if (hold == pool.held_.load(std::memory_order_relaxed)) return;
+      pool.held_.store(hold, std::memory_order_relaxed);
+      if (hold) pool.device_.Hold();
+      last.goes = !hold;
+    }
+  } const hold{*this, last};
+  return call();
 }
 
 }  // namespace gpushare::device

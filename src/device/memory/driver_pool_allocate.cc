@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allocations from a driver's pool, and frees into it.
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -36,20 +37,75 @@ void DriverPool::TakeBack(driver::DevicePtr pointer, driver::Stream native) {
   }
 }
 
+// What a try has reserved of the quota and allocated. What it does not keep goes back at its end, also when the host has no
+// memory for what comes in between.
+class DriverPool::Trial {
+ public:
+  Trial(DriverPool& pool, driver::Stream native, uint64_t reserved)
+      : pool_(pool), native_(native), reserved_(reserved) {}
+  ~Trial() {
+    if (over_) return;
+    try {
+      GiveUp(/*trim=*/true);  // it may have grown in vain
+    } catch (const std::bad_alloc&) {
+      // It has gone back. The next Settle() finds out what is reserved.
+    }
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+  uint64_t reserved() const { return reserved_; }
+  bool Reserve(uint64_t bytes, bool behind_waiters) {  // so many in all
+    if (bytes <= reserved_) return true;
+    if (!pool_.Charge(bytes - reserved_, behind_waiters)) return false;
+    reserved_ = bytes;
+    return true;
+  }
+  driver::Result Allocate(uint64_t bytes) {
+    return pool_.gpu_.driver().AllocFromPool(&pointer_, bytes, pool_.natives_.back().pool, native_);
+  }
+  void TakeBack() {
+    if (pointer_ != 0) pool_.TakeBack(std::exchange(pointer_, 0), native_);
+  }
+  void GiveUp(bool trim) {
+    over_ = true;
+    TakeBack();
+    if (reserved_ != 0) pool_.device_.account().Cancel(std::exchange(reserved_, 0));
+    if (trim) {
+      static_cast<void>(pool_.gpu_.driver().TrimPool(pool_.natives_.back().pool, 0));
+    }
+    pool_.Settle();
+  }
+  // It made the pool grow by so many bytes, which are reserved.
+  driver::DevicePtr Keep(uint64_t grown) {
+    over_ = true;
+    quota::Account& account = pool_.device_.account();
+    account.Commit(grown);
+    pool_.charged_ += grown;
+    if (reserved_ > grown) account.Cancel(reserved_ - grown);
+    return pointer_;
+  }
+
+ private:
+  DriverPool& pool_;
+  const driver::Stream native_;
+  uint64_t reserved_;
+  driver::DevicePtr pointer_ = 0;
+  bool over_ = false;
+};
+
 DriverPool::Tried DriverPool::Try(const VirtualDevice::Request& request, StreamOrder* order,
                                   uint64_t held) {
   const driver::Stream native = order == nullptr ? own_ : order->native();
+  Trial trial(*this, native, held);
   const driver::Driver& driver = gpu_.driver();
-  quota::Account& account = device_.account();
+  const quota::Account& account = device_.account();
   const uint64_t bytes = request.bytes;
   if (natives_.back().most != 0 && account.most() > natives_.back().most) {
     static_cast<void>(AddNative(account.most()));  // else it stays as it is
   }
   Tried tried;
   const auto fail = [&](absl::Status status) {
-    account.Cancel(held);
-    static_cast<void>(driver.TrimPool(natives_.back().pool, 0));  // if it grew in vain
-    Settle();
     tried.status = std::move(status);
     return tried;
   };
@@ -63,38 +119,31 @@ DriverPool::Tried DriverPool::Try(const VirtualDevice::Request& request, StreamO
     }
     const uint64_t unused = usage.reserved - std::min(usage.reserved, usage.used);
     tried.needs = std::max(least, bytes - std::min(bytes, unused));
-    const bool fits = tried.needs <= held || Charge(tried.needs - held, request.wait);
+    const bool fits = trial.Reserve(tried.needs, request.wait);
     // The stream may have what it freed itself without growth, although that counts as used until it is
     // reached. Whether it is enough, the driver knows.
     if (fits || (trimmed && order != nullptr && order->TakeFreed())) {
-      if (fits) held = std::max(held, tried.needs);
       // A capture may have begun while it waited: the memory would be a graph's.
       if (request.wait && order != nullptr && Captures(native)) return fail(CapturesNow());
-      driver::DevicePtr pointer = 0;
-      const driver::Result result =
-          driver.AllocFromPool(&pointer, bytes, natives_.back().pool, native);
+      const driver::Result result = trial.Allocate(bytes);
       if (result == driver::Result::kSuccess) {
         read = Read(&usage, /*peaks=*/false);
         if (read != driver::Result::kSuccess) {
-          TakeBack(pointer, native);
           return fail(driver::ToStatus(read, "cuMemPoolGetAttribute"));
         }
         const uint64_t grown = usage.reserved - std::min(usage.reserved, charged_);
-        if (grown <= held || Charge(grown - held, request.wait)) {
-          account.Commit(grown);
-          charged_ += grown;
-          if (held > grown) account.Cancel(held - grown);
+        if (trial.Reserve(grown, request.wait)) {
           served_.fetch_add(1, std::memory_order_relaxed);
           if (grown != 0) grown_.fetch_add(1, std::memory_order_relaxed);
-          tried.pointer = pointer;
+          tried.pointer = trial.Keep(grown);
           return tried;
         }
-        TakeBack(pointer, native);
+        trial.TakeBack();
         static_cast<void>(driver.TrimPool(natives_.back().pool, 0));
         tried.needs = least = grown;
       } else {
         const uint64_t most = natives_.back().most;
-        const bool bounded = most != 0 && usage.reserved + bytes > most && held < bytes;
+        const bool bounded = most != 0 && usage.reserved + bytes > most && trial.reserved() < bytes;
         const bool quota = bounded || !fits;
         if (result != driver::Result::kOutOfMemory || !quota) {
           return fail(device_.DeviceFull(bytes, result, "cuMemAllocFromPoolAsync"));
@@ -107,8 +156,7 @@ DriverPool::Tried DriverPool::Try(const VirtualDevice::Request& request, StreamO
     // With the lock held: no other thread has in between what this gives back.
     TrimLocked(UINT64_MAX);
   }
-  if (held != 0) account.Cancel(held);
-  Settle();
+  trial.GiveUp(/*trim=*/false);
   return tried;
 }
 
@@ -152,6 +200,41 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Get(const VirtualDevice::Request& 
   return device_.Refuse(request, std::min(left, device_.account().Reachable()), needs);
 }
 
+// An allocation that nobody can free yet. It goes back unless it is listed.
+class DriverPool::Unlisted {
+ public:
+  Unlisted(DriverPool& pool, driver::DevicePtr pointer, driver::Stream native)
+      : pool_(pool), pointer_(pointer), native_(native) {
+    pool_.device_.Hold();
+    pool_.allocations_.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Unlisted() {
+    if (listed_) return;
+    {
+      const base::MutexLock lock(&pool_.mutex_);
+      pool_.orders_.erase(pointer_);
+    }
+    pool_.TakeBack(pointer_, native_);
+    pool_.allocations_.fetch_sub(1, std::memory_order_relaxed);
+    try {
+      pool_.Refresh();
+    } catch (const std::bad_alloc&) {
+      // What is unused stays charged until the next look.
+    }
+    pool_.device_.Unhold();  // not the last: the caller has the virtual device
+  }
+  Unlisted(const Unlisted&) = delete;
+  Unlisted& operator=(const Unlisted&) = delete;
+
+  void Listed() { listed_ = true; }
+
+ private:
+  DriverPool& pool_;
+  const driver::DevicePtr pointer_;
+  const driver::Stream native_;
+  bool listed_ = false;
+};
+
 absl::StatusOr<driver::DevicePtr> DriverPool::Allocate(const VirtualDevice::Request& request,
                                                        const MemoryOrder& order) {
   if (request.bytes == 0) {
@@ -171,29 +254,20 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Allocate(const VirtualDevice::Requ
                             Get(request, order.none()      ? nullptr
                                          : order.foreign() ? &unknown
                                                            : order.stream->order().get()));
-  device_.Hold();
-  allocations_.fetch_add(1, std::memory_order_relaxed);
-  const absl::Status listed = List(pointer, request.bytes, order);
-  if (listed.ok()) return pointer;
-  TakeBack(pointer, native);
-  allocations_.fetch_sub(1, std::memory_order_relaxed);
-  Refresh();
-  device_.Unhold();
-  return listed;
+  Unlisted fresh(*this, pointer, native);
+  GPUSHARE_RETURN_IF_ERROR(List(pointer, request.bytes, order));
+  fresh.Listed();
+  return pointer;
 }
 
 absl::Status DriverPool::List(driver::DevicePtr pointer, uint64_t bytes, const MemoryOrder& order) {
-  const absl::Status no_memory =
-      absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
-  try {
+  {
     const base::MutexLock lock(&mutex_);
     if (order.stream != nullptr) {
       orders_[pointer] = order.stream->order();
     } else {
       orders_.erase(pointer);
     }
-  } catch (const std::bad_alloc&) {
-    return no_memory;
   }
   // For every stream: it is there when this returns.
   if (order.none()) {
@@ -212,7 +286,7 @@ absl::Status DriverPool::List(driver::DevicePtr pointer, uint64_t bytes, const M
       gpu_.InSlot(replaced.device)->Lost(replaced);
       break;
     case quota::PointerTable::InsertResult::kNoMemory:
-      return no_memory;
+      return absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
   }
   device_.RecordMemory();
   return absl::OkStatus();

@@ -31,7 +31,16 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
   for (;;) {
     const auto ticket = std::make_shared<quota::Ticket>();
     asked.place = ticket.get();
-    Tried found;
+    // Goes back if the host has no memory for the rest.
+    struct Found {
+      DriverPool& pool;
+      driver::Stream native;
+      Tried tried;
+      ~Found() {
+        if (tried.pointer != 0) pool.TakeBack(tried.pointer, native);
+      }
+    } found{*this, order == nullptr ? own_ : order->native(), {}};
+    const auto ends = [&] { return found.tried.pointer != 0 || !found.tried.status.ok(); };
     // Keeps the place in the quota's line. What is unused goes to whoever is first there; what lies in a
     // part of the pool that cannot go back, to the first here.
     const auto look = [&] {
@@ -42,7 +51,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
         first = waiters_.front() == &request;
       }
       if (first) {
-        found = Locked([&] {
+        found.tried = Locked([&] {
           TrimLocked(UINT64_MAX);
           driver::Driver::PoolUsage usage;
           const bool read = Read(&usage, /*peaks=*/false) == driver::Result::kSuccess;
@@ -52,7 +61,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
                      ? Try(request, order, 0)
                      : Tried{};
         });
-        if (found.pointer != 0 || !found.status.ok()) account.CallAway(ticket, gpu_.clock());
+        if (ends()) account.CallAway(ticket, gpu_.clock());
       }
       static_cast<void>(device_.MakeRoom(needs, &asked));
       account.Poll();
@@ -60,10 +69,10 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
     };
     const quota::Grant grant =
         account.ReserveBefore(needs, gpu_.clock(), request.deadline, ticket, look);
-    if (found.pointer != 0 || !found.status.ok()) {
+    if (ends()) {
       if (grant) account.Cancel(needs);  // both came at once
-      if (!found.status.ok()) return found.status;
-      return found.pointer;
+      if (!found.tried.status.ok()) return found.tried.status;
+      return std::exchange(found.tried.pointer, 0);
     }
     if (!grant) {
       if (!request.CalledOff()) account.CountDenied();

@@ -194,8 +194,8 @@ TEST_P(AllocationHostMemoryTest, AnAllocationThatFailsHoldsNothing) {
 
 std::vector<Asked> AllAsked() {
   std::vector<Asked> all;
-  for (const auto strategy : {AllocationStrategy::kDirect, AllocationStrategy::kSuballocating,
-                              AllocationStrategy::kSwappable}) {
+  for (const auto strategy : {AllocationStrategy::kDirect, AllocationStrategy::kPool,
+                              AllocationStrategy::kSuballocating, AllocationStrategy::kSwappable}) {
     for (const bool on_stream : {false, true}) {
       for (const bool waits : {false, true}) {
         all.push_back({strategy, waits, on_stream, Memory::kFree});
