@@ -9,8 +9,9 @@
 //   void* p = resource.allocate(stream, 1 << 20);
 //   resource.deallocate(stream, p, 1 << 20);
 //
-// Needs CCCL 3.1 or newer in the include path (nvcc brings it; NVIDIA's wheel nvidia-cuda-cccl has it too) and CUDA's
-// headers, but no CUDA library: this header calls only gpushare.
+// Needs CCCL 3.1 or newer in the include path and CUDA's headers, but no CUDA library: this header calls only gpushare. The
+// CUDA toolkit brings CCCL 3.1 from 13.1 on, and nvcc finds it there; 13.0 has CCCL 3.0. With an older toolkit take CCCL
+// from NVIDIA's wheel nvidia-cuda-cccl (13.1 or newer) or its sources, and put it before the toolkit's.
 //
 // Sizes are in bytes. Errors are exceptions, as usual in cuda::mr. OutOfMemory, a std::bad_alloc with gpushare's message:
 // the quota is used up, after the allocator has waited or reclaimed according to its options, or the device is full.
