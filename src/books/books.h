@@ -352,7 +352,10 @@ class Books {
   // The memory that a graph allocates on one device.
   struct GraphNeed {
     CUdevice device;
-    uint64_t bytes;
+    uint64_t bytes;  // of all allocation nodes
+    // The most that is allocated at a time if the nodes run in their order. The driver may need no more, since nodes may use the
+    // memory that others before them have freed.
+    uint64_t peak;
   };
   struct GraphUse {
     std::shared_ptr<const std::vector<GraphNeed>> needs;  // null if none
@@ -367,7 +370,7 @@ class Books {
     uint64_t bytes = 0;  // reserved
   };
   using GraphTakes = absl::InlinedVector<GraphTake, 2>;
-  void AddNeeds(CUgraph graph, std::vector<GraphNeed>* needs);
+  class GraphWalk;
   GraphUse UseOf(CUgraphExec exec, bool forget);
   template <typename Call>
   Answer WithGraphMemory(const GraphUse& use, PayerOn payer_on, CUgraphExec exec, CUstream stream,

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of graphs. The driver takes it when a graph with allocation nodes is launched, keeps it, and shares it among graphs
 // that do not run at the same time. Only the driver's own figure says how much that is. Before the first launch of a graph, and
-// before the first one after a trim, the graph's need is reserved. Then the graph is uploaded, which takes the memory and runs
-// nothing. Memory beyond the need is charged, or the launch is refused. What a launch still takes after that is a debt.
+// before the first one after a trim, the graph's need is reserved: all that it allocates, or, if there is no room for that, the
+// most that it has at a time. Then the graph is uploaded, which takes the memory and runs nothing. Memory beyond the need is
+// charged, or the launch is refused. What a launch still takes after that is a debt.
 #include <algorithm>
 #include <bit>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -28,39 +30,72 @@ CUmemoryPool PoolOf(CUdevice device) {
 
 }  // namespace
 
-void Books::AddNeeds(CUgraph graph, std::vector<GraphNeed>* needs) {
-  size_t count = 0;
-  if (driver_.GraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return;
-  std::vector<CUgraphNode> nodes(count);
-  if (driver_.GraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return;
-  for (CUgraphNode node : nodes) {
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    driver_.GraphNodeGetType(node, &type);
-    CUgraph child = nullptr;
-    if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-        driver_.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
-      AddNeeds(child, needs);
+// Adds up what the nodes of a graph and its child graphs need.
+class Books::GraphWalk {
+ public:
+  explicit GraphWalk(const driver::Table& driver) : driver_(driver) {}
+
+  void Add(CUgraph graph) {
+    size_t count = 0;
+    if (driver_.GraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return;
+    std::vector<CUgraphNode> nodes(count);
+    if (driver_.GraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return;
+    for (CUgraphNode node : nodes) {
+      CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+      driver_.GraphNodeGetType(node, &type);
+      CUgraph child = nullptr;
+      if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+          driver_.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
+        Add(child);
+      } else if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        AddAllocation(node);
+      } else if (type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+        AddFree(node);
+      }
     }
+  }
+  std::vector<GraphNeed> needs;
+
+ private:
+  struct Live {
+    size_t need;
+    uint64_t bytes;
+  };
+
+  void AddAllocation(CUgraphNode node) {
     CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
-    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-        driver_.GraphMemAllocNodeGetParams(node, &parameters) != CUDA_SUCCESS) {
-      continue;
-    }
+    if (driver_.GraphMemAllocNodeGetParams(node, &parameters) != CUDA_SUCCESS) return;
     const uint64_t bytes = (uint64_t{parameters.bytesize} + 511) / 512 * 512;
     const CUdevice device = parameters.poolProps.location.id;
-    bool known = false;
-    for (GraphNeed& need : *needs) {
-      if (need.device != device) continue;
-      need.bytes += bytes;
-      known = true;
+    size_t i = 0;
+    while (i < needs.size() && needs[i].device != device) ++i;
+    if (i == needs.size()) {
+      needs.push_back({device, 0, 0});
+      live_bytes_.push_back(0);
     }
-    if (!known) needs->push_back({device, bytes});
+    needs[i].bytes += bytes;
+    live_bytes_[i] += bytes;
+    needs[i].peak = std::max(needs[i].peak, live_bytes_[i]);
+    live_[parameters.dptr] = {i, bytes};
   }
-}
+  void AddFree(CUgraphNode node) {
+    CUdeviceptr pointer = 0;
+    if (driver_.GraphMemFreeNodeGetParams(node, &pointer) != CUDA_SUCCESS) return;
+    const auto at = live_.find(pointer);
+    if (at == live_.end()) return;  // of another graph
+    live_bytes_[at->second.need] -= at->second.bytes;
+    live_.erase(at);
+  }
+
+  const driver::Table& driver_;
+  std::vector<uint64_t> live_bytes_;  // as `needs`
+  std::unordered_map<CUdeviceptr, Live> live_;
+};
 
 CUresult Books::Instantiated(CUgraphExec* exec, CUgraph graph) try {
-  std::vector<GraphNeed> needs;
-  AddNeeds(graph, &needs);
+  GraphWalk walk(driver_);
+  walk.Add(graph);
+  std::vector<GraphNeed>& needs = walk.needs;
   if (needs.empty() && !has_graph_memory_.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
   const std::lock_guard lock(graph_lock_);
   graph_uses_.erase(*exec);  // an earlier executable may have had the handle
@@ -75,9 +110,9 @@ CUresult Books::Instantiated(CUgraphExec* exec, CUgraph graph) try {
 }
 
 bool Books::TakesMemory(CUgraph graph) {
-  std::vector<GraphNeed> needs;
-  AddNeeds(graph, &needs);
-  return !needs.empty();
+  GraphWalk walk(driver_);
+  walk.Add(graph);
+  return !walk.needs.empty();
 }
 
 CUresult Books::GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
@@ -228,7 +263,8 @@ Answer Books::TakeForGraph(const std::vector<GraphNeed>& needs, CUgraphExec exec
     GraphTake& take = (*takes)[i];
     if (take.payer.account == nullptr) continue;
     const uint64_t unit = GraphUnit(needs[i].device);
-    const uint64_t bytes = (needs[i].bytes + unit - 1) / unit * unit;
+    uint64_t bytes = InUnits(needs[i].bytes, unit);
+    if (!HasRoom(*take.payer.account, bytes)) bytes = InUnits(needs[i].peak, unit);
     answer = Reserve(take.payer, bytes);
     if (!answer.ok()) break;
     graphs_.Expect(take.number, bytes);

@@ -209,6 +209,32 @@ TEST_F(BooksOrder, OnlyPageLockedPoolsAreTheHosts) {
   }
 }
 
+// Ten allocations of 10 MiB, one after the other: a driver that reuses memory within a graph needs 10 MiB.
+TEST_F(BooksOrder, AGraphThatReusesItsMemoryNeedsRoomForWhatItHasAtATime) {
+  account_->SetLimit(64 * kMiB);
+  driver_.graph_needs = 10 * kMiB;
+  driver_.graph_steps = 10;
+  driver_.graph_takes = 10 * kMiB;
+  CUgraphExec graph = exec();
+  EXPECT_EQ(CUDA_SUCCESS, books_.Instantiated(&graph, nullptr));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
+    EXPECT_EQ(charged(), 10 * kMiB);
+  }
+  // A driver that needs more than there is room for gets it back, and the launch is refused.
+  EXPECT_EQ(CUDA_SUCCESS, books_.DeviceGraphMemTrim(0));
+  EXPECT_EQ(charged(), 0u);
+  driver_.Inside("GraphUpload", [&] { driver_.graph_reserved = 100 * kMiB; });
+  EXPECT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).at_quota);
+  EXPECT_EQ(driver_.graph_reserved, 0u);
+  EXPECT_EQ(charged(), 0u);
+  // So is one whose memory at a time does not fit, before the driver takes any.
+  account_->SetLimit(8 * kMiB);
+  const int uploads = driver_.calls("GraphUpload");
+  EXPECT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).at_quota);
+  EXPECT_EQ(driver_.calls("GraphUpload"), uploads);
+}
+
 TEST_F(BooksOrder, ALaunchIsChargedForWhatATrimMeanwhileTakesAway) {
   driver_.graph_needs = driver_.graph_takes = 4 * kMiB;
   CUgraphExec graph = exec();

@@ -129,21 +129,31 @@ void StubDriver::FillPools() {
     return Give(p, stub->Next());
   };
   table.GraphGetNodes = [](CUgraph, CUgraphNode* nodes, size_t* count) {
-    if (nodes != nullptr) *nodes = nullptr;
-    return *count = current_->graph_needs > 0 ? 1 : 0, CUDA_SUCCESS;
-  };
-  table.GraphNodeGetType = [](CUgraphNode, CUgraphNodeType* type) {
-    return *type = CU_GRAPH_NODE_TYPE_MEM_ALLOC, CUDA_SUCCESS;
-  };
-  table.GraphMemAllocNodeGetParams = [](CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
-    parameters->bytesize = current_->graph_needs;
+    *count = current_->graph_needs == 0 ? 0 : std::max(size_t{1}, 2 * current_->graph_steps);
+    for (size_t i = 0; nodes != nullptr && i < *count; ++i) {
+      nodes[i] = reinterpret_cast<CUgraphNode>(static_cast<uintptr_t>(i));
+    }
     return CUDA_SUCCESS;
+  };
+  // Allocations and frees take turns; a free is of the address that is the number of the node before it.
+  table.GraphNodeGetType = [](CUgraphNode node, CUgraphNodeType* type) {
+    const bool frees = reinterpret_cast<uintptr_t>(node) % 2 == 1;
+    return *type = frees ? CU_GRAPH_NODE_TYPE_MEM_FREE : CU_GRAPH_NODE_TYPE_MEM_ALLOC, CUDA_SUCCESS;
+  };
+  table.GraphMemAllocNodeGetParams = [](CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
+    parameters->bytesize = current_->graph_needs;
+    parameters->dptr = reinterpret_cast<uintptr_t>(node);
+    return CUDA_SUCCESS;
+  };
+  table.GraphMemFreeNodeGetParams = [](CUgraphNode node, CUdeviceptr* pointer) {
+    return *pointer = reinterpret_cast<uintptr_t>(node) - 1, CUDA_SUCCESS;
   };
   table.GraphLaunch = [](CUgraphExec, CUstream) {
     StubDriver* const stub = Enter("GraphLaunch");
     stub->graph_reserved = std::max(stub->graph_reserved, stub->graph_takes);
     return CUDA_SUCCESS;
   };
+  table.GraphUpload = [](CUgraphExec, CUstream) { return Enter("GraphUpload"), CUDA_SUCCESS; };
   table.DeviceGetGraphMemAttribute = [](CUdevice, CUgraphMem_attribute, void* data) {
     const uint64_t reserved = Enter("DeviceGetGraphMemAttribute")->graph_reserved;
     return *static_cast<uint64_t*>(data) = reserved, CUDA_SUCCESS;

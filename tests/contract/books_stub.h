@@ -42,7 +42,8 @@ class StubDriver {
   CUresult pool_result = CUDA_SUCCESS;         // the result of pool allocations
   uint64_t graph_reserved = 0,
            graph_takes = 0;  // memory that a launch reserves, if less is reserved
-  uint64_t graph_needs = 0;  // the size of every graph's one allocation node
+  uint64_t graph_needs = 0;  // the size of each of a graph's allocation nodes
+  size_t graph_steps = 0;    // that many, each freed before the next one; 0: one that is not freed
   bool busy = false;         // queries of streams and events return not ready
   int primary_count = 1;
   int attached = 2;                    // the reference count of the context that CtxDetach() gets
