@@ -273,6 +273,7 @@ absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu&
   }
   place.time = gpu->time.Join(share->time, seat, now, changed);
   place.copies = share->copies.Join(seat, changed);
+  place.link = gpu->link.Join(share->time, seat, changed);
   book.Announce(changed);
   return spec::FormatSpec(ForProcess(*share, BookOf(*share).limit()));
 }
@@ -289,6 +290,7 @@ void Registry::End(Session& session, Time now, Changed& changed) {
     if (BookOf(share).Leave(place.memory)) session.ended_by_itself = true;
     share.gpu->time.Leave(std::exchange(place.time, nullptr), now, changed);
     share.copies.Leave(std::exchange(place.copies, nullptr), now, changed);
+    share.gpu->link.Leave(std::exchange(place.link, nullptr), changed);
     changed.Forget(*place.seat);
     place.seat = nullptr;
   }
@@ -341,6 +343,7 @@ Time Registry::Look(Time now, Changed& changed) {
     // If a book has got memory back, a book that was served before it may be waiting for that: look again at once.
     if (gpu->pool.granted < granted) next = std::min(next, now);
     next = std::min(next, gpu->time.Look(now, changed));
+    next = std::min(next, gpu->link.Look(now, changed));
   }
   return std::min(next, LookAtDormant(now, changed));
 }

@@ -39,6 +39,7 @@
 #include "broker/collective.h"
 #include "broker/config.h"
 #include "broker/copy_book.h"
+#include "broker/link_book.h"
 #include "broker/memory_book.h"
 #include "broker/remains.h"
 #include "broker/seat.h"
@@ -73,6 +74,7 @@ class Registry {
     MemoryBook::Member* memory = nullptr;
     TimeBook::Member* time = nullptr;    // null: the session has ended
     CopyBook::Member* copies = nullptr;  // null: the session has ended
+    LinkBook::Member* link = nullptr;    // null: the session has ended
   };
   static constexpr uint32_t kNobody = UINT32_MAX;
   // The most dormant tenants of one user and of all users. Tenants with an operator's order are counted apart from those
@@ -142,6 +144,7 @@ class Registry {
     MemoryPool pool;
     MemoryBook unpromised{0, &pool};
     TimeBook time;
+    LinkBook link;
     std::map<std::string, std::unique_ptr<Share>> shares;  // by tenant
 
     void SetCapacity(uint64_t bytes, Changed& changed) {

@@ -69,6 +69,8 @@ bool GpuSession::ReadWhetherCopiesAreHeld(const ipc::LimitsPage& page) {
     differs |= copies_limited_[way].exchange(limits.rate > 0) != (limits.rate > 0);
   }
   below_.store(ReadLimits(page).below, std::memory_order_relaxed);
+  shares_link_.store(page.link_granted[0].load(std::memory_order_relaxed) != 0,
+                     std::memory_order_relaxed);
   const bool suspended = ReadLimits(page).suspended;
   return copies_suspended_.exchange(suspended) != suspended || differs;
 }

@@ -32,6 +32,7 @@
 #include "base/time.h"
 #include "client/copy_share.h"
 #include "client/fork_mark.h"
+#include "client/link_share.h"
 #include "client/silence.h"
 #include "client/time_share.h"
 #include "gate/copy_supply.h"
@@ -83,6 +84,9 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
     return copies_limited_[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
   }
   bool OthersGoFirst() const override { return below_.load(std::memory_order_relaxed); }
+  gate::LinkState Link(gate::CopyDirection direction) const override;
+  bool TakeLink(gate::CopyDirection direction, uint64_t bytes, bool force, Time now) override;
+  void LinkDone(gate::CopyDirection direction, uint64_t bytes) override;
   gate::CopyState Copies(gate::CopyDirection direction, Time now) override;
   void ChargeCopy(gate::CopyDirection direction, int64_t bytes) override;
   Time AwaitCopies(gate::CopyDirection direction, Time now) override;
@@ -132,6 +136,8 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   // With lock_. Whether the state has changed.
   bool ReadWhetherCopiesAreHeld(const ipc::LimitsPage& page);
   void SayWhatWasCopied(size_t way);
+  void SayWhatWasGiven(size_t way);
+  uint64_t Granted(size_t way) const;
   std::shared_ptr<const Pages> pages() const;
   // With limiting_.
   uint64_t ChargedNow() const;
@@ -164,7 +170,8 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   TimeShare time_;
   std::array<CopyShare, 2> copies_;  // to the device, from it
   std::array<Time, 2> copies_asked_at_{};
-  Nanos told_{0}, before_{0};  // charged in total, and the part of it by engines that are gone
+  std::array<LinkShare, 2> link_;  // to the device, from it
+  Nanos told_{0}, before_{0};      // charged in total, and the part of it by engines that are gone
   bool lost_ = false;
   bool ended_ = false;  // lost for good: nothing will be granted any more
   // Lost because of silence; the same session and pages count again when the broker answers.
@@ -183,6 +190,7 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   std::function<Figures()> figures_;
   std::array<std::atomic<bool>, 2> copies_limited_{};  // changed with lock_; the engine is told
   std::atomic<bool> below_{false};                     // LimitsPage::kBelow as last seen
+  std::atomic<bool> shares_link_{false};               // LimitsPage::link_granted as last seen
   std::atomic<bool> copies_suspended_{false};
 
   // Used only by the service thread.

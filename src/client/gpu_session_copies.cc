@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process's copies: the turns that the broker grants of the tenant's limit.
+// A process's copies: the turns that the broker grants of the tenant's limit, and the process's part of the link.
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -7,6 +7,7 @@
 #include "client/gpu_session.h"
 
 namespace gpushare::client {
+
 gate::CopyState GpuSession::Copies(gate::CopyDirection direction, Time now) {
   // The driver does not work in a child anyway.
   if (fork_mark_->InChild()) return gate::CopyState::kUnlimited;
@@ -65,6 +66,55 @@ void GpuSession::NobodyAwaitsCopies(gate::CopyDirection direction) {
   const std::lock_guard lock(lock_);
   copies_[way].Unawait();
   pages_->usage->copy_wanted[way].store(0);
+}
+
+// ---- The link
+
+// With lock_.
+void GpuSession::SayWhatWasGiven(size_t way) {
+  ipc::UsagePage& usage = *pages_->usage;
+  usage.link_given[way].store(link_[way].given(), std::memory_order_release);
+  usage.link_done[way].store(link_[way].done(), std::memory_order_release);
+  usage.link_wanted[way].store(link_[way].wanted());
+}
+
+// Without a broker nobody divides the link.
+gate::LinkState GpuSession::Link(gate::CopyDirection direction) const {
+  if (!shares_link_.load(std::memory_order_relaxed)) return gate::LinkState::kFree;
+  if (fork_mark_->InChild()) return gate::LinkState::kFree;
+  const std::lock_guard lock(lock_);
+  return LinkShare::Binds(Granted(static_cast<size_t>(direction))) ? gate::LinkState::kBound
+                                                                   : gate::LinkState::kShared;
+}
+
+// With lock_.
+uint64_t GpuSession::Granted(size_t way) const {
+  return lost_ ? 0 : pages_->limits->link_granted[way].load();
+}
+
+bool GpuSession::TakeLink(gate::CopyDirection direction, uint64_t bytes, bool force, Time now) {
+  if (fork_mark_->InChild()) return true;
+  const auto way = static_cast<size_t>(direction);
+  std::shared_ptr<const Pages> at;
+  LinkShare::Answer answer;
+  {
+    const std::lock_guard lock(lock_);
+    at = pages_;
+    answer = link_[way].Take(bytes, Granted(way), force, now);
+    SayWhatWasGiven(way);
+    answer.ring &= !lost_;
+    if (answer.ring) Calls(now);
+  }
+  if (answer.ring) at->bell.Ring();
+  return answer.open;
+}
+
+void GpuSession::LinkDone(gate::CopyDirection direction, uint64_t bytes) {
+  if (fork_mark_->InChild()) return;
+  const auto way = static_cast<size_t>(direction);
+  const std::lock_guard lock(lock_);
+  link_[way].Done(bytes);
+  SayWhatWasGiven(way);
 }
 
 }  // namespace gpushare::client

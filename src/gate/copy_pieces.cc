@@ -4,7 +4,8 @@
 // behind at most two pieces of each other tenant, and behind what is not counted: copies of less than kLeastSharedCopy,
 // batches, copies of graphs, the piece of each thread that waits for its copy, and copies that cannot be divided. Tenants that
 // always copy share the link in proportion to the sizes of their pieces, which follow their weights. A tenant waits here only
-// for its own pieces, never for another tenant, and not for long if its own stream makes no progress.
+// for its own pieces, never for another tenant, and not for long if its own stream makes no progress. Where other processes copy
+// it also waits for its process's part of the link (CopySupply::TakeLink()), within the same bound.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -68,11 +69,15 @@ class CopyWait {
 
 // A family weighs what its parent does. Those of its members that copy divide that by their own weights.
 uint64_t Gate::CopyPiece(CopyDirection direction, uint64_t bytes) {
-  if (bytes < kLeastSharedCopy) return 0;
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const CopySupply* const supply = engine.options.copy_supply.get();
-  const uint64_t below = supply != nullptr && supply->OthersGoFirst() ? kLargestPiece : 0;
+  const bool small = bytes < kLeastSharedCopy;
+  const uint64_t below =
+      SharesLink(direction) || (!small && supply != nullptr && supply->OthersGoFirst())
+          ? kLargestPiece
+          : 0;
+  if (small) return below;
   if (engine.registered.load(std::memory_order_relaxed) < 2) return below;
   const Time now = engine.clock.Now();
   const Section section(engine);
@@ -107,7 +112,12 @@ uint64_t Gate::CopyPiece(CopyDirection direction, uint64_t bytes) {
   return std::max(kLeastPiece, piece / kPieceStep * kPieceStep);
 }
 
-bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece) {
+bool Gate::SharesLink(CopyDirection direction) const {
+  const CopySupply* const supply = state_->engine.options.copy_supply.get();
+  return supply != nullptr && supply->Link(direction) != LinkState::kFree;
+}
+
+bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece, bool* linked) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const size_t d = static_cast<size_t>(direction);
@@ -117,6 +127,9 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
   const Nanos hold = engine.options.deadlock_hold;
   Time since = now;  // when the tenant's own pieces last made progress
   CopyWait wait(tenant);
+  CopySupply* const supply = engine.options.copy_supply.get();
+  const bool shares = SharesLink(direction);
+  bool looked = !shares;  // for pieces that are done, of which the supply hears
   for (;;) {
     CopyFlight::Piece oldest;
     std::optional<meter::EventPool::Asking> asking;
@@ -125,24 +138,33 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
     {
       const Section section(engine);
       wait.End();
-      const bool room = flight.pieces.empty() || flight.bytes + bytes <= kPiecesInFlight * piece;
+      const bool fits = flight.pieces.empty() || flight.bytes + bytes <= kPiecesInFlight * piece;
+      looked |= flight.pieces.empty();
+      const bool late = now >= After(since, kPatience * hold);
+      const bool room =
+          fits && looked && (!shares || supply->TakeLink(direction, bytes, late, now));
+      *linked = room && shares;
       // Pieces that wait for something that this thread has yet to do would never be done, so the wait is bounded.
       const Time goes_on = std::max(since, engine.copies_went_on[d]);
-      const bool still = now >= After(goes_on, hold) || now >= After(since, kPatience * hold);
-      const bool stuck = !room && still;
+      const bool stuck = !fits && (late || now >= After(goes_on, hold));
       if (room || stuck || tenant.removed) {
-        if (stuck) {
-          flight.passed = flight.pieces.front().id;
-          ++tenant.stats.held_past_bound;
-        }
+        if (stuck) flight.passed = flight.pieces.front().id;
+        if (stuck || (*linked && late)) ++tenant.stats.held_past_bound;
         tenant.stats.copy_throttled[d] += now - began;
         return room;
       }
-      oldest = flight.pieces.front();
-      passed = flight.passed == oldest.id;
       seen = tenant.page.wake.load(std::memory_order_acquire);
       wait.Begin();
-      asking.emplace(*oldest.events);
+      if (!flight.pieces.empty()) {
+        oldest = flight.pieces.front();
+        passed = flight.passed == oldest.id;
+        asking.emplace(*oldest.events);
+      }
+    }
+    if (!asking.has_value()) {  // it waits for its part of the link
+      engine.clock.Wait(tenant.page.wake, seen, engine.clock.Now() + kLookEvery, Nanos(0));
+      now = engine.clock.Now();
+      continue;
     }
     driver::Result result;
     {
@@ -151,6 +173,10 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
       result = engine.driver.QueryEvent(oldest.event);
     }
     asking.reset();
+    if (result == driver::Result::kNotReady && !looked) {
+      looked = true;
+      continue;
+    }
     if (result == driver::Result::kNotReady && passed) {  // it was waited for in vain before
       const Section section(engine);
       wait.End();
@@ -168,49 +194,60 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
     if (flight.pieces.empty() || flight.pieces.front().id != oldest.id) continue;
     flight.bytes -= oldest.bytes;
     flight.pieces.pop_front();
+    if (oldest.linked) supply->LinkDone(direction, oldest.bytes);
     // With another result the event died with its context.
-    if (result == driver::Result::kSuccess) oldest.events->Give(oldest.event);
+    if (result == driver::Result::kSuccess) oldest.events->Give(oldest.event, /*timing=*/false);
   }
 }
 
-void Gate::CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream) {
+void Gate::CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream, bool linked) {
+  if (CountInFlight(direction, bytes, stream, linked) || !linked) return;
+  state_->engine.options.copy_supply->LinkDone(direction, bytes);
+}
+
+bool Gate::CountInFlight(CopyDirection direction, uint64_t bytes, StreamGate& stream, bool linked) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const base::NoCancel whole;
-  if (engine.MayCapture(stream)) return;
+  if (engine.MayCapture(stream)) return false;
   driver::Event event = nullptr;
   try {
     const Engine::Impl::InContextOf there(engine, stream);
-    if (!there.ok() || stream.events->Take(&event) != driver::Result::kSuccess) return;
+    if (!there.ok() || stream.events->Take(&event, /*timing=*/false) != driver::Result::kSuccess)
+      return false;
     const driver::Result recorded = engine.driver.RecordEvent(event, stream.handle);
     if (recorded != driver::Result::kSuccess) {
       // An event that died with its context cannot be used again.
-      if (recorded != driver::Result::kInvalidHandle) stream.events->Give(event);
-      return;
+      if (recorded != driver::Result::kInvalidHandle) stream.events->Give(event, /*timing=*/false);
+      return false;
     }
   } catch (const std::bad_alloc&) {
-    return;  // the piece is not counted as in flight
+    return false;  // the piece is not counted as in flight
   }
   const Section section(engine);
   CopyFlight& flight = tenant.copy_flights[static_cast<size_t>(direction)];
   try {
     if (!tenant.removed) {
-      flight.pieces.push_back({++flight.given, bytes, event, stream.events});
+      flight.pieces.push_back({++flight.given, bytes, event, stream.events, linked});
       flight.bytes += bytes;
-      return;
+      return true;
     }
   } catch (const std::bad_alloc&) {
     // The piece is not counted as in flight.
   }
-  stream.events->Give(event);
+  stream.events->Give(event, /*timing=*/false);
+  return false;
 }
 
 void Engine::Impl::ForgetCopies(TenantState& tenant, const meter::EventPool* of) {
-  for (CopyFlight& flight : tenant.copy_flights) {
+  for (const CopyDirection direction :
+       {CopyDirection::kHostToDevice, CopyDirection::kDeviceToHost}) {
+    CopyFlight& flight = tenant.copy_flights[static_cast<size_t>(direction)];
     std::erase_if(flight.pieces, [&](const CopyFlight::Piece& piece) {
       if (of != nullptr && piece.events != of) return false;
       flight.bytes -= piece.bytes;
-      if (of == nullptr) piece.events->Give(piece.event);
+      if (piece.linked) options.copy_supply->LinkDone(direction, piece.bytes);
+      if (of == nullptr) piece.events->Give(piece.event, /*timing=*/false);
       return true;
     });
   }

@@ -320,10 +320,13 @@ class Gate {
   uint64_t CopyPiece(CopyDirection direction, uint64_t bytes);
   static constexpr uint64_t kLeastSharedCopy = uint64_t{256} << 10;
   // Waits until few enough of the tenant's own pieces are in flight in this direction. False: they have made no progress for
-  // long and may be waiting for the caller, so the rest of the copy goes whole.
-  bool AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece);
-  // `bytes` were put on `stream` and not waited for. Calls the driver.
-  void CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream);
+  // long and may be waiting for the caller, so the rest of the copy goes whole. Where other processes copy it also waits for
+  // this one's part of the link. `linked`: the supply let the bytes go, and LinkDone() follows.
+  bool AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece, bool* linked);
+  // `bytes` were put on `stream` and not waited for. Calls the driver. LinkDone() follows by itself.
+  void CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream, bool linked);
+  bool SharesLink(CopyDirection direction) const;
+  bool CountInFlight(CopyDirection direction, uint64_t bytes, StreamGate& stream, bool linked);
 
   TenantState* const state_;  // owned by the engine, which owns this gate too
 };

@@ -29,6 +29,24 @@ bool IsDivisible(const driver::Driver& driver, const HostCopy& copy) {
   return before <= size && copy.parts * copy.part_bytes <= size - before;
 }
 
+// Bytes that TakeLink() let go, which are done when this ends. A null supply: there are none.
+class LinkBytes {
+ public:
+  LinkBytes(CopySupply* supply, CopyDirection direction, uint64_t bytes)
+      : supply_(supply), direction_(direction), bytes_(bytes) {}
+  ~LinkBytes() {
+    if (supply_ != nullptr) supply_->LinkDone(direction_, bytes_);
+  }
+  LinkBytes(const LinkBytes&) = delete;
+  LinkBytes& operator=(const LinkBytes&) = delete;
+  void Release() { supply_ = nullptr; }
+
+ private:
+  CopySupply* supply_;
+  const CopyDirection direction_;
+  const uint64_t bytes_;
+};
+
 }  // namespace
 
 bool Gate::PutPart(const HostCopy& copy, uint64_t count, Put put, Copied* copied) {
@@ -46,17 +64,25 @@ bool Gate::PutPart(const HostCopy& copy, uint64_t count, Put put, Copied* copied
 
 Copied Gate::Copy(StreamGate& stream, const HostCopy& copy, Put put) {
   Copied copied;
-  if (copy.parts * copy.part_bytes < kLeastSharedCopy) {  // always goes whole
+  const CopyDirection direction = copy.direction;
+  CopySupply* const supply = state_->engine.options.copy_supply.get();
+  const LinkState link = supply == nullptr ? LinkState::kFree : supply->Link(direction);
+  const uint64_t total = copy.parts * copy.part_bytes;
+  if (total < kLeastSharedCopy && link != LinkState::kBound) {  // goes whole, and nothing holds it
+    const bool linked =
+        link == LinkState::kShared &&
+        supply->TakeLink(direction, total, /*force=*/true, state_->engine.clock.Now());
+    const LinkBytes taken(linked ? supply : nullptr, direction, total);
     PutPart(copy, copy.parts, put, &copied);
     return copied;
   }
-  const CopyDirection direction = copy.direction;
-  const uint64_t beside = CopyPiece(direction, copy.parts * copy.part_bytes);
+  const uint64_t beside = CopyPiece(direction, total);
   uint64_t piece = beside != 0 ? beside : kLimitedPiece;
   const auto parts_of = [&](uint64_t bytes) {
     return std::max<uint64_t>(bytes / copy.part_bytes, 1);
   };
   bool paced = beside != 0;
+  const bool alone_in_flight = copy.blocks && link != LinkState::kFree;
   bool in_pieces = (paced || LimitsCopies(direction)) && copy.parts > 2 * parts_of(piece) &&
                    IsDivisible(state_->engine.driver, copy);
   while (copied.parts < copy.parts) {
@@ -66,17 +92,22 @@ Copied Gate::Copy(StreamGate& stream, const HostCopy& copy, Put put) {
       const uint64_t now = CopyPiece(direction, left * copy.part_bytes);
       if (now != 0) piece = now;
     }
-    const uint64_t in_piece = parts_of(piece);
+    // What is waited for is alone in flight, so it may be as large as the others' pieces together.
+    const uint64_t in_piece = parts_of(alone_in_flight ? 2 * piece : piece);
     // When paced, a last piece of double size would have to wait for all pieces before it.
     const uint64_t whole = paced ? in_piece : 2 * in_piece;
     uint64_t n = in_pieces && left > whole ? in_piece : left;
-    if (paced && !AwaitCopyRoom(direction, n * copy.part_bytes, piece)) {
+    bool linked = false;
+    if (paced && !AwaitCopyRoom(direction, n * copy.part_bytes, piece, &linked)) {
       paced = false;
       in_pieces &= LimitsCopies(direction);
       if (!in_pieces) n = left;
     }
+    LinkBytes taken(linked ? supply : nullptr, direction, n * copy.part_bytes);
     if (!PutPart(copy, n, put, &copied)) break;
-    if (paced && !copy.blocks) CopyGiven(direction, n * copy.part_bytes, stream);
+    if (!paced || copy.blocks) continue;
+    taken.Release();
+    CopyGiven(direction, n * copy.part_bytes, stream, linked);
   }
   return copied;
 }

@@ -137,6 +137,7 @@ struct CopyFlight {
     uint64_t id = 0, bytes = 0;
     driver::Event event = nullptr;  // recorded behind it
     meter::EventPool* events = nullptr;
+    bool linked = false;  // CopySupply::LinkDone() follows
   };
   std::deque<Piece> pieces;  // in the order of submission
   uint64_t bytes = 0;        // sum over `pieces`

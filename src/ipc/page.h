@@ -75,6 +75,11 @@ struct LimitsPage {
   alignas(64) std::atomic<uint64_t> copy_granted[2] = {};
   // Bytes per second that the process may copy after the broker is lost: its part of the tenant's limit. 0: no limit.
   std::atomic<uint64_t> copy_rate[2] = {};
+
+  // Bytes that the process may give the device for copies in each direction, counted as UsagePage::link_given, while other
+  // processes copy too. 0: no other process is there, or a broker that does not have the field; kLinkUnbound: none copies.
+  static constexpr uint64_t kLinkUnbound = UINT64_MAX;
+  alignas(64) std::atomic<uint64_t> link_granted[2] = {};
 };
 
 // What the process reports about itself.
@@ -112,6 +117,12 @@ struct UsagePage {
 
   // When the last command that is known to be done was, as measured, by CLOCK_MONOTONIC. Pages of before have it as 0.
   std::atomic<int64_t> time_ended_ns{0};
+
+  // Bytes of copies that were given to the device while other processes were there, and the part of them that is known to be
+  // done; and the total that the process wants to give. Not above LimitsPage::link_granted: it asks for nothing.
+  alignas(64) std::atomic<uint64_t> link_given[2] = {};
+  std::atomic<uint64_t> link_done[2] = {};
+  std::atomic<uint64_t> link_wanted[2] = {};
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&

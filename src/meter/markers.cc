@@ -18,39 +18,42 @@ EventPool::~EventPool() { Clear(); }
 
 void EventPool::Clear() {
   const base::MutexLock lock(&mu_);
-  for (driver::Event event : free_) driver_.DestroyEvent(event);
-  free_.clear();
+  for (std::vector<driver::Event>& free : free_) {
+    for (driver::Event event : free) driver_.DestroyEvent(event);
+    free.clear();
+  }
 }
 
-driver::Result EventPool::Take(driver::Event* event) {
+driver::Result EventPool::Take(driver::Event* event, bool timing) {
   {
     const base::MutexLock lock(&mu_);
     if (gone_) return driver::Result::kInvalidContext;
-    if (!free_.empty()) {
-      *event = free_.back();
-      free_.pop_back();
+    std::vector<driver::Event>& free = free_.at(timing ? 1 : 0);
+    if (!free.empty()) {
+      *event = free.back();
+      free.pop_back();
       return driver::Result::kSuccess;
     }
     // Reserves room for all events, so that Give() needs no memory.
-    if (free_.capacity() < ++made_) free_.reserve(2 * made_);
+    if (free.capacity() < ++made_) free.reserve(2 * made_);
   }
   // An event belongs to the context that is current when it is created, and can be recorded only on streams of that context.
   driver::Result result = driver_.PushContext(context_);
   if (result != driver::Result::kSuccess) return result;
-  result = driver_.CreateEvent(event, /*timing=*/true);
+  result = driver_.CreateEvent(event, timing);
   driver_.PopContext();
   return result;
 }
 
-void EventPool::Give(driver::Event event) {
+void EventPool::Give(driver::Event event, bool timing) {
   const base::MutexLock lock(&mu_);
-  if (!gone_) free_.push_back(event);
+  if (!gone_) free_.at(timing ? 1 : 0).push_back(event);
 }
 
 void EventPool::Abandon() {
   const base::MutexLock lock(&mu_);
   gone_ = true;
-  free_.clear();
+  for (std::vector<driver::Event>& free : free_) free.clear();
 }
 
 void EventPool::Renew() {

@@ -7,6 +7,7 @@
 #ifndef GPUSHARE_METER_MARKERS_H_
 #define GPUSHARE_METER_MARKERS_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -29,9 +30,10 @@ class EventPool {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  // Sets `event` on success; else returns the answer of cuEventCreate or cuCtxPushCurrent.
-  driver::Result Take(driver::Event* event);
-  void Give(driver::Event event);
+  // Sets `event` on success; else returns the answer of cuEventCreate or cuCtxPushCurrent. Events without timing are for
+  // what only has to be known to be done.
+  driver::Result Take(driver::Event* event, bool timing = true);
+  void Give(driver::Event event, bool timing = true);
   void Clear();  // destroys the events that are in the pool
   // The context is about to be destroyed, or was, and its events with it. Take() fails until Renew().
   void Abandon();
@@ -60,7 +62,8 @@ class EventPool {
   base::Mutex mu_;
   bool gone_ ABSL_GUARDED_BY(mu_) = false;
   size_t made_ ABSL_GUARDED_BY(mu_) = 0;  // upper bound of the events made, and so of free ones
-  std::vector<driver::Event> free_ ABSL_GUARDED_BY(mu_);
+  std::array<std::vector<driver::Event>, 2> free_
+      ABSL_GUARDED_BY(mu_);  // by whether they have timing
 };
 
 // Device time since the time line began. Used by one thread at a time.

@@ -2,6 +2,7 @@
 // Large copies beside other tenants, through the layer `work`: they are split into pieces, and each tenant has few in
 // flight.
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "tests/contract/work_bed.h"
@@ -217,6 +218,94 @@ TEST_F(CopyPiecesTest, BesideACaptureOfTheSameThread) {
   ASSERT_CU(calls_->StreamEndCapture(other.stream, &graph));
   ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
   EXPECT_EQ(Truth(t.account).h2d_bytes, kLarge);
+}
+
+// The part of the link that a broker would grant: the test says how many bytes in all.
+class Granted final : public gate::CopySupply {
+ public:
+  bool LimitsCopies(gate::CopyDirection) const override { return false; }
+  gate::CopyState Copies(gate::CopyDirection, Time) override { return gate::CopyState::kUnlimited; }
+  void ChargeCopy(gate::CopyDirection, int64_t) override {}
+  Time AwaitCopies(gate::CopyDirection, Time) override { return kNever; }
+  void NobodyAwaitsCopies(gate::CopyDirection) override {}
+  gate::LinkState Link(gate::CopyDirection) const override { return link; }
+  bool TakeLink(gate::CopyDirection, uint64_t bytes, bool force, Time) override {
+    if (link == gate::LinkState::kBound && given >= granted && !force) return false;
+    forced += force ? 1 : 0;
+    largest = std::max(largest, bytes);
+    given += bytes;
+    return true;
+  }
+  void LinkDone(gate::CopyDirection, uint64_t bytes) override { done += bytes; }
+
+  gate::LinkState link = gate::LinkState::kFree;
+  uint64_t granted = 0, given = 0, done = 0, largest = 0;
+  int forced = 0;
+};
+
+class CopyLinkTest : public CopyPiecesTest {
+ protected:
+  gate::EngineOptions options() const override {
+    gate::EngineOptions options = CopyPiecesTest::options();
+    options.copy_supply = supply_;
+    return options;
+  }
+  const std::shared_ptr<Granted> supply_ = std::make_shared<Granted>();
+};
+
+TEST_F(CopyLinkTest, WhereNoOtherProcessIsACopyGoesWhole) {
+  const Tenant& t = Weighing(1);
+  const uint64_t calls = CallsOf("cuMemcpyHtoDAsync_v2");
+  ASSERT_CU(Up(t, kLarge));
+  EXPECT_EQ(CallsOf("cuMemcpyHtoDAsync_v2") - calls, 1u);
+  EXPECT_EQ(supply_->given, 0u);
+}
+
+TEST_F(CopyLinkTest, BesideOtherProcessesItGoesInPiecesOfWhichTheSupplyHears) {
+  const Tenant& t = Weighing(1);
+  supply_->link = gate::LinkState::kShared;
+  ASSERT_CU(Up(t, kLarge));
+  EXPECT_EQ(supply_->given, kLarge);
+  EXPECT_EQ(supply_->largest, uint64_t{4} << 20);
+  EXPECT_EQ(supply_->done, kLarge - (8 << 20));  // two pieces are in flight
+  ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+  ASSERT_CU(Up(t, kSmall));
+  EXPECT_EQ(supply_->done, kLarge);
+  // Small ones go as they are while no other process copies, and are known to be done at once.
+  const uint64_t records = CallsOf("cuEventRecord");
+  ASSERT_CU(Up(t, 4096));
+  EXPECT_EQ(CallsOf("cuEventRecord"), records);
+  EXPECT_EQ(supply_->given, kLarge + kSmall + 4096);
+  // One that is waited for is done when it returns, and may be as large as the two pieces of another.
+  ASSERT_CU(calls_->MemcpyHtoD(t.payer(), device_, host_, kLarge, NullStream::kLegacy));
+  EXPECT_EQ(supply_->largest, uint64_t{8} << 20);
+  ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+  // One that the driver refuses leaves nothing behind.
+  EXPECT_NE(calls_->MemcpyHtoDAsync(t.payer(), 1, host_, kLarge, t.stream), CUDA_SUCCESS);
+  ASSERT_CU(Up(t, kSmall));
+  EXPECT_EQ(supply_->given - supply_->done, kSmall);
+}
+
+TEST_F(CopyLinkTest, WhatIsNotGrantedWaitsButNotForEver) {
+  const Tenant& t = Weighing(1);
+  supply_->link = gate::LinkState::kBound;
+  supply_->granted = 1;
+  const auto grants = Thread([&] {
+    Rest(Millis(5));
+    EXPECT_EQ(supply_->given, uint64_t{4} << 20);
+    supply_->granted = kLarge;
+  });
+  const Time began = clock().Now();
+  ASSERT_CU(Up(t, kLarge));
+  grants->Join();
+  EXPECT_NEAR(Ms(clock().Now() - began), 5 + (60 << 20) / kBytesPerMs, 1);
+  EXPECT_EQ(supply_->forced, 0);
+  // Small ones wait too, since many of them would be a part of the link.
+  const Time waits = clock().Now();
+  ASSERT_CU(Up(t, 4096));
+  EXPECT_NEAR(Ms(clock().Now() - waits), 200, 5);
+  EXPECT_EQ(supply_->forced, 1);
+  EXPECT_EQ(t.gate->stats().held_past_bound, 1u);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 import sys
 import unittest
 
-from together import Together
+from together import Together, copies
 
 WORK = "print(json.dumps(work({}, end=1000)))"
 
@@ -59,6 +59,13 @@ class Families(Together):
         self.assertEqual(a[1], [0, 768 << 20])
         self.assertEqual(b[1], [0, 768 << 20])
         self.assertEqual(c[1], [0, 1 << 30])
+
+    def test_children_divide_their_parents_part_of_the_link(self):
+        got = self.together([("weight=3", copies(64 << 20)), ("weight=1", copies(1 << 20)), ("", copies(16 << 20))],
+                            parents=[("memory=4GiB", [0, 1])])
+        for part, want in zip(got, (0.375, 0.125, 0.5)):
+            self.assertAlmostEqual(part / sum(got), want, delta=0.01, msg=got)
+        self.assertGreater(sum(got), 0.98 * 50)
 
     def test_copies_keep_to_the_parents_limit_and_to_their_own(self):
         code = """

@@ -5,7 +5,7 @@
 import sys
 import unittest
 
-from together import Together
+from together import Together, copies
 
 
 class Processes(Together):
@@ -169,6 +169,34 @@ class Processes(Together):
         self.assertAlmostEqual((a + b) / 200, 1, delta=0.03)
         self.assertAlmostEqual(b / 200, 0.125, delta=0.015)
         self.assertLess(back, 5)
+
+    # The link of the simulated GPU copies 50 bytes per nanosecond in each direction.
+    def divided(self, tenants, weights, **more):
+        got = self.together(tenants, **more)
+        for part, weight in zip(got, weights):
+            self.assertAlmostEqual(part / sum(got), weight / sum(weights), delta=0.01, msg=got)
+        self.assertGreater(sum(got), 0.98 * 50)
+
+    def test_weights_divide_the_link(self):
+        self.divided([("weight=3", copies(64 << 20)), ("weight=1", copies(64 << 20))], (3, 1))
+        self.divided([("weight=3", copies(64 << 20, to_host=True)), ("weight=1", copies(16 << 20, to_host=True))], (3, 1))
+
+    def test_weights_divide_the_link_among_large_and_small_copies(self):
+        self.divided([("weight=1", copies(64 << 20)), ("weight=2", copies(1 << 20)), ("weight=4", copies(256 << 10, depth=32))],
+                     (1, 2, 4))
+        self.divided([("weight=3", copies(64 << 20, blocks=True)), ("weight=1", copies(256 << 10, depth=16))], (3, 1))
+
+    def test_processes_of_a_tenant_divide_its_part_of_the_link(self):
+        self.divided([("", copies(64 << 20)), ("", copies(1 << 20)), ("", copies(16 << 20))], (1, 1, 2), of=[0, 0, 2])
+
+    def test_a_limit_of_copies_leaves_the_rest_of_the_link_to_the_others(self):
+        held, other = self.together([("h2d=5GB/s", copies(64 << 20)), ("", copies(64 << 20))])
+        self.assertAlmostEqual(held, 5, delta=0.1)
+        self.assertGreater(held + other, 0.98 * 50)
+
+    def test_who_copies_a_little_at_a_time_does_not_keep_the_others_from_the_link(self):
+        seldom, other = self.together([("", copies(64 << 10, blocks=True)), ("", copies(64 << 20))])
+        self.assertGreater(seldom + other, 0.95 * 50)
 
     def test_a_services_input_waits_for_little_of_the_copies_of_who_is_below_it(self):
         begin = """

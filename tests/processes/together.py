@@ -104,6 +104,36 @@ def unmodified(code):
     return PROGRAM, {"LD_PRELOAD": PRELOAD}, code
 
 
+# Copies of `size` bytes for ever, of which the last `depth` may be in flight, or none when `blocks`. Prints the bytes per
+# nanosecond that the simulated GPU has copied for it from START + 100 to START + 400.
+COPIES = """
+size, depth, blocks, to_host = {size}, {depth}, {blocks}, {to_host}
+host, memory, stream = ok(d.cuMemAllocHost(size)), ok(d.cuMemAlloc(size)), ok(d.cuStreamCreate(1))
+def copied():
+    truth = (ctypes.c_uint64 * 16)()
+    assert sim.gpushare_sim_account_truth(0, 0, truth) == 0
+    return now(), truth[5 if to_host else 4]
+def copy():
+    if blocks: return ok(d.cuMemcpyDtoH(host, memory, size) if to_host else d.cuMemcpyHtoD(memory, host, size))
+    ok(d.cuMemcpyDtoHAsync(host, memory, size, stream) if to_host else d.cuMemcpyHtoDAsync(memory, host, size, stream))
+    events.append(ok(d.cuEventCreate(2)))
+    ok(d.cuEventRecord(events[-1], stream))
+    if len(events) > depth:
+        ok(d.cuEventSynchronize(events[0])); ok(d.cuEventDestroy(events.pop(0)))
+events, begun = [], None
+until(0)
+while now() < START + 400:
+    if begun is None and now() >= START + 100: begun = copied()
+    copy()
+ended = copied()
+print(json.dumps((ended[1] - begun[1]) / (ended[0] - begun[0]) / 1e6))
+"""
+
+
+def copies(size, depth=2, blocks=False, to_host=False):
+    return COPIES.format(size=size, depth=depth, blocks=blocks, to_host=to_host)
+
+
 class Together(unittest.TestCase):
     def together(self, tenants, more="", of=None, floor=None, parents=None):
         """Runs one program for each (spec, code) in `tenants`, and returns the JSON that each printed. Each is a tenant of its own,

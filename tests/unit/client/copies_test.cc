@@ -5,6 +5,7 @@
 
 #include "client/copy_share.h"
 #include "client/gpu_session.h"
+#include "client/link_share.h"
 #include "tests/unit/client/fake_broker.h"
 
 namespace gpushare::client {
@@ -203,6 +204,68 @@ TEST_F(CopiesTest, NobodyLooksOftenForABrokerThatWillNotCome) {
     clock.now = gpu->Look(clock.now);
   }
   EXPECT_LT(looks, 100);
+}
+
+constexpr uint64_t kPieceOfLink = 4 << 20;
+
+TEST(LinkShare, GivesWhatWasGrantedAndAsksAhead) {
+  LinkShare share;
+  Time now{Seconds(1)};
+  EXPECT_TRUE(
+      share.Take(kPieceOfLink, 10, /*force=*/false, now).open);  // begins while any are left
+  EXPECT_FALSE(share.Take(kPieceOfLink, 10, false, now).open);
+  EXPECT_EQ(share.given(), kPieceOfLink);
+  EXPECT_GT(share.wanted(), kPieceOfLink);
+  share.Done(kPieceOfLink - 1);
+  share.Done(UINT64_MAX);
+  EXPECT_EQ(share.done(), share.given());
+  // What has waited for too long is given, and owed.
+  EXPECT_TRUE(share.Take(kPieceOfLink, 10, /*force=*/true, now).open);
+  EXPECT_FALSE(share.Take(kPieceOfLink, 2 * kPieceOfLink, false, now).open);
+  EXPECT_TRUE(share.Take(kPieceOfLink, 2 * kPieceOfLink + 1, false, now).open);
+}
+
+TEST(LinkShare, CallsTheBrokerWhenItCopiesMuchOrWaitsForLong) {
+  LinkShare share;
+  Time now{Seconds(1)};
+  const auto rings = [&](uint64_t bytes, uint64_t granted) {
+    return share.Take(bytes, granted, false, now).ring;
+  };
+  EXPECT_FALSE(rings(LinkShare::kSayBytes - 1, ipc::LimitsPage::kLinkUnbound));
+  EXPECT_TRUE(rings(1, ipc::LimitsPage::kLinkUnbound));
+  EXPECT_FALSE(rings(LinkShare::kSayBytes, ipc::LimitsPage::kLinkUnbound));
+  now += LinkShare::kSay;
+  EXPECT_TRUE(rings(1, ipc::LimitsPage::kLinkUnbound));
+  EXPECT_EQ(share.wanted(), 0u);
+  EXPECT_FALSE(rings(1, 1));
+  now += LinkShare::kAskAgain;
+  EXPECT_TRUE(rings(1, 1));
+  EXPECT_FALSE(rings(1, 1));
+}
+
+TEST_F(CopiesTest, WhoSharesTheLinkIsTheBrokersWord) {
+  using gate::LinkState;
+  const auto says = [&](uint64_t granted) {
+    broker.said().link_granted[0] = broker.said().link_granted[1] = granted;
+    broker.Wake();
+    gpu->Look(clock.now);
+  };
+  EXPECT_EQ(gpu->Link(kTo), LinkState::kFree);
+  says(ipc::LimitsPage::kLinkUnbound);
+  EXPECT_EQ(gpu->Link(kTo), LinkState::kShared);
+  EXPECT_TRUE(gpu->TakeLink(kTo, kPieceOfLink, false, clock.now));
+  EXPECT_EQ(broker.used().link_given[0], kPieceOfLink);
+  says(kPieceOfLink);
+  EXPECT_EQ(gpu->Link(kTo), LinkState::kBound);
+  EXPECT_FALSE(gpu->TakeLink(kTo, kPieceOfLink, false, clock.now));
+  EXPECT_GT(broker.used().link_wanted[0], kPieceOfLink);
+  EXPECT_TRUE(gpu->TakeLink(kFrom, kPieceOfLink, false, clock.now));
+  gpu->LinkDone(kTo, kPieceOfLink);
+  EXPECT_EQ(broker.used().link_done[0], kPieceOfLink);
+  // Without a broker nobody divides it, and the next one hears of what was given before.
+  gpu->Lose(/*goes_on=*/true);
+  EXPECT_TRUE(gpu->TakeLink(kTo, kPieceOfLink, false, clock.now));
+  EXPECT_EQ(gpu->Link(kTo), LinkState::kShared);
 }
 
 }  // namespace

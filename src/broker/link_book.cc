@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/link_book.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace gpushare::broker {
+namespace {
+
+// More cannot be copied between two looks. The values of pages are not trusted.
+constexpr uint64_t kMostGiven = uint64_t{1} << 30;
+constexpr uint64_t kUnbound = ipc::LimitsPage::kLinkUnbound;
+
+using Way = LinkBook::Member::Way;
+
+uint64_t Growth(const std::atomic<uint64_t>& counter, uint64_t before) {
+  const uint64_t now = counter.load(std::memory_order_acquire);
+  return now <= before ? 0 : now - before;
+}
+
+sched::Band BandOf(const LinkBook::Member& member) { return member.tenant->limits.band; }
+
+// Who waits for a grant reads the page itself, so it need not be woken.
+void Say(LinkBook::Member& member, size_t way, uint64_t granted, Changed& changed) {
+  std::atomic<uint64_t>& place = member.seat->limits->link_granted[way];
+  const uint64_t before = place.load(kRelaxed);
+  if (before == granted) return;
+  place.store(granted);
+  if (before == 0 || granted == 0) changed.Add(*member.seat);
+}
+
+uint64_t WantedBy(const LinkBook::Member& member, size_t way) {
+  return member.seat->usage->link_wanted[way].load(std::memory_order_acquire);
+}
+
+bool Wants(const LinkBook::Member& member, size_t way) {
+  return WantedBy(member, way) > member.ways[way].granted;
+}
+
+// It may have twice ahead what it takes between two looks.
+bool HasEnough(const Way& way) {
+  return way.granted > way.given &&
+         way.granted - way.given >= std::max(LinkBook::kGrant, 2 * way.took);
+}
+
+uint64_t Outstanding(const Way& way) { return way.granted > way.done ? way.granted - way.done : 0; }
+
+const TimeBook::Tenant* FamilyOf(const LinkBook::Member& member) {
+  return member.tenant->parent != nullptr ? member.tenant->parent : member.tenant;
+}
+
+// In its family, in which the parent counts as one of weight 1.
+double OwnWeight(const TimeBook::Tenant& tenant) {
+  return tenant.parent != nullptr ? tenant.limits.weight : 1;
+}
+
+}  // namespace
+
+LinkBook::Member* LinkBook::Join(const TimeBook::Tenant* tenant, Seat& seat, Changed& changed) {
+  Member& member = members_.emplace_back(Member{.tenant = tenant, .seat = &seat, .ways = {}});
+  Publish(changed);
+  return &member;
+}
+
+void LinkBook::Leave(Member* member, Changed& changed) {
+  members_.remove_if([member](const Member& other) { return &other == member; });
+  Publish(changed);
+}
+
+// To those that are not bound: whether others are there for whom they copy in pieces.
+void LinkBook::Publish(Changed& changed) {
+  std::array<int, 3> there{};
+  for (const Member& member : members_) ++there.at(static_cast<size_t>(BandOf(member)));
+  for (Member& member : members_) {
+    int others = -1;
+    for (size_t band = 0; band <= static_cast<size_t>(BandOf(member)); ++band) {
+      others += there.at(band);
+    }
+    for (size_t way = 0; way < member.ways.size(); ++way) {
+      if (!member.ways[way].bound) Say(member, way, others > 0 ? kUnbound : 0, changed);
+    }
+  }
+}
+
+Time LinkBook::Look(Time now, Changed& changed) {
+  Time next = kNever;
+  for (size_t way = 0; way < 2; ++way) {
+    for (Member& member : members_) Read(member, way, now);
+    for (const sched::Band band : {sched::Band::kHigh, sched::Band::kNormal, sched::Band::kLow}) {
+      next = std::min(next, Serve(band, way, now, changed));
+    }
+  }
+  Publish(changed);
+  return next;
+}
+
+void LinkBook::Read(Member& member, size_t way, Time now) {
+  const ipc::UsagePage& usage = *member.seat->usage;
+  Way& its = member.ways[way];
+  const uint64_t done = Growth(usage.link_done[way], its.done);  // read first, since it is not more
+  const uint64_t given = Growth(usage.link_given[way], its.given);
+  its.given += given;
+  its.took = std::min(given, kMostGiven);
+  its.done = std::min(its.done + done, its.given);
+  if (given > 0 || done > 0) its.moved_at = now;
+  // More than was granted does not count, since it is only said.
+  const uint64_t counted = std::max(its.counted, std::min(its.done, its.granted));
+  if (its.bound) QueueOf(BandOf(member), way).done += counted - its.counted;
+  its.counted = counted;
+  its.held |= its.bound && its.given >= its.granted && Wants(member, way);
+  const bool copies = its.given - its.before >= kLeast;
+  if (copies || now - its.since >= kStopped) {
+    its.copies = copies || its.held;
+    its.since = now;
+    its.before = its.given;
+    its.held = false;
+  }
+  its.copies &= !member.tenant->suspended;
+}
+
+// A family weighs what its parent does; those of its tenants that copy divide that by their own weights. Processes of one tenant
+// divide evenly.
+void LinkBook::Weigh(sched::Band band, size_t way) {
+  const auto takes_part = [&](const Member& member) {
+    return BandOf(member) == band && member.ways[way].copies;
+  };
+  std::map<const TimeBook::Tenant*, int> processes;
+  for (const Member& member : members_) {
+    if (takes_part(member)) ++processes[member.tenant];
+  }
+  std::map<const TimeBook::Tenant*, double> families;
+  for (const auto& [tenant, count] : processes) {
+    families[tenant->parent != nullptr ? tenant->parent : tenant] += OwnWeight(*tenant);
+  }
+  for (Member& member : members_) {
+    if (!takes_part(member)) continue;
+    const TimeBook::Tenant* const family = FamilyOf(member);
+    member.weight = family->limits.weight * OwnWeight(*member.tenant) / families.at(family) /
+                    processes.at(member.tenant);
+  }
+}
+
+Nanos LinkBook::LookEvery(const Queue& queue) {
+  if (queue.best <= 0) return kLook;
+  const double ns = static_cast<double>(kLookBytes) / queue.best;
+  return std::clamp(Nanos(static_cast<int64_t>(std::min(ns, 1e9))), kLook, kSeldomLook);
+}
+
+bool LinkBook::IsSlow(const Way& way, const Queue& queue, Time now) {
+  return way.limited || now < way.slow_until || now - way.moved_at >= kLapse * LookEvery(queue);
+}
+
+void LinkBook::Measure(sched::Band band, size_t way, Time now) {
+  Queue& queue = QueueOf(band, way);
+  if (queue.since == Time{}) {
+    queue.since = now;
+    queue.done = 0;
+    return;
+  }
+  const Nanos window = now - queue.since;
+  const auto ns = static_cast<double>(window.count()), done = static_cast<double>(queue.done);
+  const bool enough = std::max(done, queue.best * ns) >= static_cast<double>(kWindowBytes);
+  if (window < kWindow || (!enough && window < kLongestWindow)) return;
+  queue.since = now;
+  queue.done = 0;
+  const double rate = done / ns;
+  bool waited = false;
+  for (Member& member : members_) {
+    Way& its = member.ways[way];
+    if (BandOf(member) != band) continue;
+    const double limit =
+        static_cast<double>(member.seat->limits->copy_rate[way].load(kRelaxed)) * 1e-9;
+    const uint64_t given = its.given - std::exchange(its.given_then, its.given);
+    its.limited = limit > 0 && static_cast<double>(given) >= kBusy * limit * ns;
+    if (!std::exchange(its.waited, false)) continue;
+    waited = true;
+    const bool busy = rate >= kBusy * queue.best;
+    its.slow = busy ? Nanos(0) : std::clamp(2 * its.slow, kSlow, kSlowest);
+    its.slow_until = now + its.slow;
+  }
+  // What the link can do shows while nobody is waited for, and may become less.
+  queue.best = std::max(waited ? queue.best : queue.best * 0.99, rate);
+}
+
+Time LinkBook::Serve(sched::Band band, size_t way, Time now, Changed& changed) {
+  const auto copying = std::count_if(members_.begin(), members_.end(), [&](const Member& member) {
+    return BandOf(member) == band && member.ways[way].copies;
+  });
+  for (Member& member : members_) {
+    if (BandOf(member) != band) continue;
+    Way& its = member.ways[way];
+    const bool bound = copying >= 2 && its.copies;
+    if (bound && !its.bound) {
+      its.granted = its.given;
+      its.counted = its.done;
+      its.had = std::max(its.had, QueueOf(band, way).reached);
+    }
+    if (its.bound && !bound) Say(member, way, kUnbound, changed);
+    its.bound = bound;
+  }
+  Queue& queue = QueueOf(band, way);
+  if (copying < 2) {
+    queue.since = Time{};
+    return kNever;
+  }
+  Weigh(band, way);
+  Measure(band, way, now);
+  Grant(band, way, now);
+  for (Member& member : members_) {
+    const Way& its = member.ways[way];
+    if (BandOf(member) == band && its.bound) Say(member, way, its.granted, changed);
+  }
+  return now + LookEvery(queue);
+}
+
+void LinkBook::Grant(sched::Band band, size_t way, Time now) {
+  Queue& queue = QueueOf(band, way);
+  uint64_t outstanding = 0, took = 0;
+  for (const Member& member : members_) {
+    const Way& its = member.ways[way];
+    if (BandOf(member) != band || !its.bound) continue;
+    took += its.took;
+    if (!IsSlow(its, queue, now)) outstanding += Outstanding(its);
+  }
+  const uint64_t depth = std::max(kDepth, 2 * took);
+  const bool waits =
+      queue.best >
+      0;  // for others; until the first window has shown what the link can do, none does
+  for (;;) {
+    Member *first = nullptr, *most = nullptr;
+    bool asked = false;
+    // Who is waited for has to keep the link busy until the next look, whatever it took before.
+    const auto asks = [&](const Member& member) {
+      const Way& its = member.ways[way];
+      return Wants(member, way) &&
+             (!HasEnough(its) || (outstanding < depth / 2 && !IsSlow(its, queue, now)));
+    };
+    for (Member& member : members_) {
+      const Way& its = member.ways[way];
+      if (BandOf(member) != band || !its.bound) continue;
+      const bool slow = IsSlow(its, queue, now);
+      asked |= asks(member);
+      if (!slow && (most == nullptr || Outstanding(its) > Outstanding(most->ways[way]))) {
+        most = &member;
+      }
+      if (!asks(member) && (slow || !waits || Outstanding(its) == 0)) continue;
+      if (first == nullptr || its.had < first->ways[way].had) first = &member;
+    }
+    if (first == nullptr || !asked) return;
+    Way& its = first->ways[way];
+    if (outstanding >= depth) {
+      if (most != nullptr) most->ways[way].waited = true;
+      return;
+    }
+    if (!asks(*first)) {
+      its.waited = true;
+      return;
+    }
+    if (IsSlow(its, queue, now)) its.had = std::max(its.had, queue.reached);
+    queue.reached = std::max(queue.reached, its.had);
+    its.had += static_cast<double>(kGrant) / first->weight;
+    its.granted += kGrant;
+    its.moved_at = now;
+    outstanding += kGrant;
+  }
+}
+
+}  // namespace gpushare::broker

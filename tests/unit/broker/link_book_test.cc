@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/link_book.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/broker/pages.h"
+
+namespace gpushare::broker {
+namespace {
+
+constexpr uint64_t kLinkMiB = uint64_t{1} << 20;
+constexpr double kLinkRate = 50;  // bytes per ns
+constexpr Nanos kLinkPoll = Micros(20);
+constexpr uint64_t kLinkIsUnbound = ipc::LimitsPage::kLinkUnbound;
+
+// A process that copies to the device, as the gate does: it gives pieces while it has grants and room, and sees by polling what
+// is done.
+struct Copier {
+  uint64_t piece = 4 * kLinkMiB;  // 0: it does not copy
+  uint64_t most = 8 * kLinkMiB;   // in flight
+  Nanos pause{0};                 // between two pieces, after the earlier is done
+  bool reports = true;            // what is done
+  Pages pages;
+  LinkBook::Member* member = nullptr;
+  uint64_t given = 0, done = 0;
+  Time idle_since{};
+};
+
+// The device's link: pieces are copied one after the other, in the order in which they were given.
+class LinkBookTest : public ::testing::Test {
+ protected:
+  void Add(Copier& copier, const TimeBook::Tenant& tenant) {
+    copiers.push_back(&copier);
+    copier.member = book.Join(&tenant, copier.pages.seat, changed);
+  }
+  TimeBook::Tenant* Tenant(double weight, TimeBook::Tenant* parent = nullptr,
+                           sched::Band band = sched::Band::kNormal) {
+    return tenants.AddTenant({.weight = weight, .band = band}, now, nullptr, parent);
+  }
+  void Give(Copier& copier) {
+    const uint64_t granted = copier.pages.limits.link_granted[0];
+    const bool bound = granted != 0 && granted != kLinkIsUnbound;
+    while (copier.piece > 0 && copier.given - copier.done + copier.piece <= copier.most &&
+           now - copier.idle_since >= copier.pause && (!bound || copier.given < granted)) {
+      copier.given += copier.piece;
+      link.push_back({&copier, copier.piece});
+    }
+    copier.pages.usage.link_given[0] = copier.given;
+    copier.pages.usage.link_wanted[0] =
+        bound && copier.piece > 0 ? copier.given + 64 * kLinkMiB : 0;
+    if (copier.reports) copier.pages.usage.link_done[0] = copier.done;
+  }
+  // Returns the bytes that each has copied in this time.
+  std::vector<double> Run(Nanos time) {
+    std::vector<double> copied;
+    for (const Copier* const copier : copiers) copied.push_back(-static_cast<double>(copier->done));
+    for (const Time end = now + time; now < end; now += kLinkPoll) {
+      for (Copier* const copier : copiers) Give(*copier);
+      if (now >= look_at) look_at = std::min(book.Look(now, changed), now + Millis(5));
+      double budget = kLinkRate * static_cast<double>(kLinkPoll.count());
+      capacity += budget;
+      while (!link.empty() && budget > 0) {
+        Piece& first = link.front();
+        const double step = std::min(budget, first.left);
+        budget -= step;
+        first.left -= step;
+        moved += step;
+        if (first.left > 0) break;
+        first.of->done += first.bytes;
+        first.of->idle_since = now;
+        link.pop_front();
+      }
+    }
+    for (size_t i = 0; i < copiers.size(); ++i) copied[i] += static_cast<double>(copiers[i]->done);
+    return copied;
+  }
+  // The part of the link's time in which it was used since the last call.
+  double Busy() { return std::exchange(moved, 0) / std::exchange(capacity, 0); }
+  static double PartOf(const std::vector<double>& copied, size_t i) {
+    double sum = 0;
+    for (const double each : copied) sum += each;
+    return copied.at(i) / sum;
+  }
+
+  struct Piece {
+    Piece(Copier* copier, uint64_t size)
+        : of(copier), bytes(size), left(static_cast<double>(size)) {}
+    Copier* of;
+    uint64_t bytes;
+    double left;
+  };
+  TimeBook tenants;
+  LinkBook book;
+  Changed changed;
+  Time now{Seconds(1)}, look_at{};
+  std::vector<Copier*> copiers;
+  std::deque<Piece> link;
+  double moved = 0, capacity = 0;
+};
+
+TEST_F(LinkBookTest, WhoCopiesAloneIsNotBound) {
+  Copier alone, other{.piece = 0, .pages = {}};
+  Add(alone, *Tenant(1));
+  EXPECT_EQ(alone.pages.limits.link_granted[0], 0u);
+  Add(other, *Tenant(1));
+  EXPECT_EQ(alone.pages.limits.link_granted[0], kLinkIsUnbound);
+  Run(Millis(50));
+  EXPECT_EQ(alone.pages.limits.link_granted[0], kLinkIsUnbound);
+  EXPECT_GT(Busy(), 0.99);
+  book.Leave(other.member, changed);
+  EXPECT_EQ(alone.pages.limits.link_granted[0], 0u);
+}
+
+TEST_F(LinkBookTest, WeightsDivideTheLinkWhateverTheSizesOfCopies) {
+  Copier large, small{.piece = 1 * kLinkMiB, .most = 4 * kLinkMiB, .pages = {}},
+      tiny{.piece = 128 << 10, .most = 2 * kLinkMiB, .pages = {}};
+  Add(large, *Tenant(1));
+  Add(small, *Tenant(2));
+  Add(tiny, *Tenant(4));
+  Run(Millis(100));
+  Busy();
+  const std::vector<double> copied = Run(Millis(500));
+  EXPECT_NEAR(PartOf(copied, 0), 1.0 / 7, 0.01);
+  EXPECT_NEAR(PartOf(copied, 1), 2.0 / 7, 0.01);
+  EXPECT_NEAR(PartOf(copied, 2), 4.0 / 7, 0.01);
+  EXPECT_GT(Busy(), 0.98);
+}
+
+TEST_F(LinkBookTest, AFamilyWeighsWhatItsParentDoesAndTwoProcessesWhatTheirTenantDoes) {
+  TimeBook::Tenant* const parent = Tenant(1);
+  TimeBook::Tenant* const other = Tenant(1);
+  Copier first, second, third, fourth;
+  Add(first, *Tenant(3, parent));
+  Add(second, *Tenant(1, parent));
+  Add(third, *other);
+  Add(fourth, *other);
+  Run(Millis(100));
+  const std::vector<double> copied = Run(Millis(500));
+  EXPECT_NEAR(PartOf(copied, 0), 3.0 / 8, 0.01);
+  EXPECT_NEAR(PartOf(copied, 1), 1.0 / 8, 0.01);
+  EXPECT_NEAR(PartOf(copied, 2), 1.0 / 4, 0.01);
+  EXPECT_NEAR(PartOf(copied, 3), 1.0 / 4, 0.01);
+}
+
+TEST_F(LinkBookTest, WhatOneDoesNotCopyIsTheOthersAndNotSavedUp) {
+  Copier first, second;
+  Add(first, *Tenant(1));
+  Add(second, *Tenant(1));
+  Run(Millis(100));
+  second.piece = 0;
+  Run(Millis(50));
+  EXPECT_EQ(first.pages.limits.link_granted[0], kLinkIsUnbound);
+  Busy();
+  Run(Millis(500));
+  EXPECT_GT(Busy(), 0.99);
+  second.piece = 4 * kLinkMiB;
+  Run(Millis(20));
+  EXPECT_NEAR(PartOf(Run(Millis(100)), 0), 0.5, 0.02);
+  // One that has ended holds nobody up.
+  book.Leave(second.member, changed);
+  copiers.pop_back();
+  EXPECT_EQ(first.pages.limits.link_granted[0].load() > first.given, true);
+  Busy();
+  Run(Millis(50));
+  EXPECT_GT(Busy(), 0.98);
+}
+
+// Such a program has less than its part because it does not copy for most of the time.
+TEST_F(LinkBookTest, WhoDoesNotKeepTheLinkBusyIsNotWaitedFor) {
+  Copier always, seldom{.piece = 64 << 10, .most = 64 << 10, .pause = Micros(40), .pages = {}};
+  Add(always, *Tenant(1));
+  Add(seldom, *Tenant(1));
+  Run(Millis(200));
+  Busy();
+  Run(Millis(1000));
+  EXPECT_GT(Busy(), 0.98);
+}
+
+TEST_F(LinkBookTest, PrioritiesShareTheLinkWithoutRegardToOneAnother) {
+  Copier high, normal, low;
+  Add(high, *Tenant(1, nullptr, sched::Band::kHigh));
+  Add(normal, *Tenant(1));
+  Add(low, *Tenant(1, nullptr, sched::Band::kLow));
+  EXPECT_EQ(high.pages.limits.link_granted[0], 0u);
+  Run(Millis(100));
+  EXPECT_EQ(high.pages.limits.link_granted[0], 0u);
+  EXPECT_EQ(normal.pages.limits.link_granted[0], kLinkIsUnbound);
+  EXPECT_EQ(low.pages.limits.link_granted[0], kLinkIsUnbound);
+}
+
+TEST_F(LinkBookTest, NonsenseOfAProcessDoesNotKeepTheOthersFromTheLink) {
+  Copier honest;
+  Add(honest, *Tenant(1));
+  Copier hostile{.piece = 0, .pages = {}};
+  Add(hostile, *Tenant(1));
+  copiers.pop_back();  // the test writes its page
+  ipc::UsagePage& page = hostile.pages.usage;
+  const auto run = [&](const auto& scribble) {
+    for (int i = 0; i < 10000; ++i) {
+      scribble(i);
+      Run(Micros(100));
+      if (i == 2000) Busy();
+    }
+    return Busy();
+  };
+  // It copies ever more, and none of it is ever done.
+  EXPECT_GT(run([&](int) {
+              page.link_given[0] += 64 * kLinkMiB;
+              page.link_wanted[0] = UINT64_MAX;
+            }),
+            0.95);
+  // It is done a byte at a time.
+  EXPECT_GT(run([&](int) {
+              page.link_given[0] += 1;
+              page.link_done[0] += 1;
+            }),
+            0.95);
+  page.link_given[0] = page.link_done[0] = UINT64_MAX;
+  EXPECT_GT(run([&](int i) { page.link_done[0] = i % 2 == 0 ? 0 : UINT64_MAX; }), 0.95);
+}
+
+}  // namespace
+}  // namespace gpushare::broker
