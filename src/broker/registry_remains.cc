@@ -216,8 +216,14 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
     if (possible) {
       SetParent(*tenant->second, parent->second.get());
     } else {
-      dropped(absl::StrCat("the parent of tenant '", left.name, "'"),
-              absl::NotFoundError("there is no such tenant any more"));
+      const std::string why =
+          parent == tenants_.end() ? absl::StrCat("'", left.parent, "' is not listed any more")
+          : tenant->second->children > 0
+              ? absl::StrCat("'", left.name, "' has children itself now")
+              : absl::StrCat("'", left.parent, "' has a parent itself now, or is the same tenant");
+      dropped(absl::StrCat("the parent '", left.parent, "' of tenant '", left.name, "'"),
+              absl::FailedPreconditionError(
+                  absl::StrCat(why, "; its processes keep what they hold, within no parent")));
     }
   }
   RestoreChanges(remains, now, changed, dropped);

@@ -64,10 +64,20 @@ absl::Status CheckWithin(const std::string& child, const spec::Limits& limits,
                      "; no child is above its parent: lower the child's, or raise the parent's"));
   }
   const double all = of_parent.compute.guarantee, asked = limits.compute.guarantee;
-  if (asked <= 0 || others + asked <= all + kGuaranteeRounding) return absl::OkStatus();
+  if (asked <= 0) return absl::OkStatus();
   const auto text = [](double part) {
     return spec::FormatShare(std::round(std::max(0.0, part) * 1e9) / 1e9);
   };
+  if (limits.compute.band != of_parent.compute.band) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, "a guarantee of ", text(asked), " at priority ",
+                     spec::PriorityName(limits.compute.band), " asked, but ", of, " is ",
+                     spec::PriorityName(of_parent.compute.band),
+                     ", and guarantees of its children hold at its priority; leave out the child's "
+                     "'compute' and "
+                     "'guarantee' ('cap' and 'weight' remain), or give it the parent's priority"));
+  }
+  if (others + asked <= all + kGuaranteeRounding) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       who, "a guarantee of ", text(asked), " asked, ", text(all - others), " left of the ",
       text(all), " of ", of, " (", text(others),

@@ -31,7 +31,8 @@ absl::StatusOr<spec::Limits> LimitsOf(const gpushare_spec& spec, const spec::Lim
 inline constexpr double kGuaranteeRounding = 1e-9;
 
 // Whether the limits of a child may stand within its parent's, beside `others`, which are guaranteed to the parent's other
-// children. FailedPrecondition: the parent has no memory quota. InvalidArgument: the priority is above the parent's.
+// children. FailedPrecondition: the parent has no memory quota. InvalidArgument: the priority is above the parent's, or there is a guarantee at a
+// lower one.
 // ResourceExhausted: the guarantee does not fit. The messages name both tenants, and what would fit.
 absl::Status CheckWithin(const std::string& child, const spec::Limits& limits,
                          const std::string& parent, const spec::Limits& of_parent, double others);

@@ -77,6 +77,15 @@ absl::Status VirtualDevice::CheckWithinParent(const spec::Limits& limits) const 
         who, "'priority': ", spec::PriorityName(limits.compute.band), " given, but ", parent,
         " is ", spec::PriorityName(raw_parent_->band()), "; no child is above its parent"));
   }
+  if (limits.compute.band != raw_parent_->band() && limits.compute.guarantee > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, "'guarantee': ", spec::FormatShare(limits.compute.guarantee),
+                     " at priority ", spec::PriorityName(limits.compute.band), " given, but ",
+                     parent, " is ", spec::PriorityName(raw_parent_->band()),
+                     ", and guarantees of its children hold at its priority; leave out 'compute' "
+                     "and 'guarantee' "
+                     "('cap' and 'weight' remain), or give it the parent's priority"));
+  }
   return absl::OkStatus();
 }
 
@@ -84,7 +93,18 @@ absl::Status VirtualDevice::CheckWithinParent(const spec::Limits& limits) const 
 absl::Status VirtualDevice::CheckChildren(
     const spec::Limits& limits, const std::vector<std::shared_ptr<VirtualDevice>>& others) const {
   for (const std::shared_ptr<VirtualDevice>& child : others) {
-    if (child->parent() != this || child->band() >= limits.compute.band) continue;
+    if (child->parent() != this) continue;
+    if (child->band() > limits.compute.band && child->guaranteed_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("tenant ", Quoted(tenant_->name()),
+                       ": spec field 'priority': ", spec::PriorityName(limits.compute.band),
+                       " given, but its child ", Quoted(child->tenant().name()),
+                       " has a guarantee at priority ", spec::PriorityName(child->band()),
+                       "; guarantees of children hold at the parent's priority: take the child's "
+                       "away first, and "
+                       "give it back with that priority"));
+    }
+    if (child->band() >= limits.compute.band) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("tenant ", Quoted(tenant_->name()), ": spec field 'priority': ",
                      spec::PriorityName(limits.compute.band), " given, but its child ",

@@ -66,6 +66,7 @@ absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
     limits_ = limits;
   }
   band_ = limits.compute.band;
+  guaranteed_ = limits.compute.guarantee > 0;
   GPUSHARE_RETURN_IF_ERROR(EnterProcess(*tenant_, has_process()));
   entered_ = true;
   GPUSHARE_ASSIGN_OR_RETURN(seat_, gpu_->Admit(this, limits));
@@ -181,6 +182,7 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
       options = GateOptions(limits_);
     }
     band_ = options.limits.band;
+    guaranteed_ = options.limits.guarantee > 0;
     gate_->Update(InnerLimits(options));
     base::MutexLock lock(&mutex_);
     if (version == version_) return absl::OkStatus();

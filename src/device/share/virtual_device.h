@@ -279,6 +279,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::atomic<uint64_t> children_{0};  // those of children
   std::atomic<uint64_t> denied_bytes_{0};
   std::atomic<sched::Band> band_{sched::Band::kNormal};
+  std::atomic<bool> guaranteed_{false};  // device time is guaranteed to it
   std::atomic<bool> suspended_{false};
   std::atomic<bool> busy_{false};
   Door work_door_;

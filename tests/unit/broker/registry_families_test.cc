@@ -146,8 +146,15 @@ TEST_F(RegistryFamilies, AChangeIsWithinTheParent) {
   // Children without a priority of their own have the parent's.
   EXPECT_TRUE(registry_.Set("team", "", "priority=low", now_, changed_).ok());
   EXPECT_EQ(Shown("a")->priority, "low");
+  // A guarantee holds at the parent's priority, so that of a child below it would not be kept.
   EXPECT_TRUE(registry_.Set("a", "", "priority=low", now_, changed_).ok());
+  EXPECT_THAT(
+      SetRefused("team", "priority=high"),
+      HasSubstr("then its child does not fit: tenant 'a': a guarantee of 30% at priority low "
+                "asked, but its parent 'team' is high"));
+  EXPECT_TRUE(registry_.Set("a", "", "guarantee=0%", now_, changed_).ok());
   EXPECT_TRUE(registry_.Set("team", "", "priority=high", now_, changed_).ok());
+  EXPECT_THAT(SetRefused("a", "guarantee=10%"), HasSubstr("leave out the child's 'compute'"));
   EXPECT_EQ(Shown("a")->priority, "low");
   EXPECT_EQ(Shown("b")->priority, "high");
 }
@@ -258,6 +265,17 @@ TEST_F(RegistryFamilies, OutlastsTheBroker) {
   }
   // They are not listed any more, but still hold what they hold, within the parent.
   Use({});
+  {
+    Registry next(Gpus());
+    ASSERT_TRUE(
+        next.Apply(Of({{"all", "memory=8GiB"}, {"team", "memory=8GiB", "all"}}), now_, changed_)
+            .ok());
+    next.Restore(registry_.TakeRemains(), now_, changed_, note);
+    EXPECT_STREQ(next.CheckInvariants(), nullptr);
+    EXPECT_THAT(dropped, ::testing::Contains(HasSubstr(
+                             "the parent 'team' of tenant 'a': 'team' has a parent itself now")));
+    dropped.clear();
+  }
   Registry next(Gpus());
   ASSERT_TRUE(next.Apply(Config(), now_, changed_).ok());
   const std::vector<Registry::Session*> restored =

@@ -106,6 +106,9 @@ TEST_F(FamiliesTest, WhatIsNotOfferedIsRefusedWithAReason) {
                 StatusCode::kUnimplemented, "'memory_cap'");
   ExpectRefused(TryChild("a", team, "priority=high").status(), StatusCode::kInvalidArgument,
                 "high given, but its parent 'team' is normal");
+  ExpectRefused(TryChild("a", team, "priority=low,compute=10%").status(),
+                StatusCode::kInvalidArgument,
+                "'guarantee': 10% at priority low given, but its parent 'team' is normal");
   const Tenant nobodys = Must(Tenant::Default(*runtime_));
   ExpectRefused(Tenant::Create(*runtime_, {.name = "a", .parent = &nobodys}).status(),
                 StatusCode::kInvalidArgument, "the default tenant cannot be its parent");
@@ -116,6 +119,8 @@ TEST_F(FamiliesTest, WhatIsNotOfferedIsRefusedWithAReason) {
                 "30% are promised to its children");
   ExpectRefused(all.Resize("priority=low"), StatusCode::kFailedPrecondition,
                 "low given, but its child 'a' is normal");
+  ExpectRefused(all.Resize("priority=high"), StatusCode::kFailedPrecondition,
+                "its child 'a' has a guarantee at priority normal");
   EXPECT_OK(a.Resize("compute=50%"));
   ExpectRefused(a.Resize("compute=51%"), StatusCode::kResourceExhausted, "left of the 50%");
   EXPECT_OK(a.Resize("compute=10%"));
