@@ -155,12 +155,13 @@ Verdict Gate::PassCopy(CopyDirection direction, uint64_t bytes, Time deadline, N
   const Time began = now;
   const Time passes_at = longest_hold == kNoBound ? kNever : After(began, longest_hold);
   std::optional<base::InterruptWatch> interrupt;  // made when it begins to wait
-  for (bool waited = false;; waited = true) {
+  CopyWait wait(tenant, &copy);
+  for (;;) {
     uint32_t seen = 0;
     Time until = deadline;
     {
       const Section section(engine);
-      if (waited) --tenant.copies_waiting;
+      wait.End();
       seen = tenant.page.wake.load(std::memory_order_acquire);
       if (tenant.removed) {
         engine.LeaveCopyLines(copy);
@@ -197,7 +198,7 @@ Verdict Gate::PassCopy(CopyDirection direction, uint64_t bytes, Time deadline, N
       }
       until = std::min(until, interrupt->next());
       if (!look.suspended) until = std::min({until, passes_at, look.look_by});
-      ++tenant.copies_waiting;
+      wait.Begin();
     }
     engine.clock.Wait(tenant.page.wake, seen, until, Nanos(0));
     now = engine.clock.Now();

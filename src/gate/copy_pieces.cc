@@ -38,33 +38,6 @@ bool CopiesInPieces(const TenantState& tenant, CopyDirection direction, Time now
   return now < tenant.copy_flights[static_cast<size_t>(direction)].copies_until;
 }
 
-// Counts a thread that waits for room. If the thread is unwound, the count is corrected, so that the removal of the tenant does
-// not wait for it.
-class CopyWait {
- public:
-  explicit CopyWait(TenantState& tenant) : tenant_(tenant) {}
-  ~CopyWait() {
-    if (!counted_) return;
-    const Section section(tenant_.engine);
-    End();
-  }
-  CopyWait(const CopyWait&) = delete;
-  CopyWait& operator=(const CopyWait&) = delete;
-
-  // Both are called under the engine's lock. After End() the tenant may be gone.
-  void Begin() {
-    ++tenant_.copies_waiting;
-    counted_ = true;
-  }
-  void End() {
-    if (std::exchange(counted_, false)) --tenant_.copies_waiting;
-  }
-
- private:
-  TenantState& tenant_;
-  bool counted_ = false;
-};
-
 }  // namespace
 
 // A family weighs what its parent does. Those of its members that copy divide that by their own weights.

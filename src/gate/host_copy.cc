@@ -2,7 +2,6 @@
 // The path of every copy between the host and a device through the gate, and of the copies in graphs.
 #include <algorithm>
 #include <array>
-#include <new>
 #include <utility>
 
 #include "gate/state.h"
@@ -54,10 +53,11 @@ bool Gate::PutPart(const HostCopy& copy, uint64_t count, Put put, Copied* copied
   copied->verdict =
       PassCopy(copy.direction, bytes, kNever, copy.longest_hold, copy.though_suspended);
   if (copied->verdict != Verdict::kAdmitted) return false;
-  if (!put(copied->parts, count)) {
-    CopyRefused(copy.direction, bytes);
-    return false;
-  }
+  AdmittedCopies admitted(*this, copy.direction == CopyDirection::kHostToDevice
+                                     ? CopyBytes{.to_device = bytes}
+                                     : CopyBytes{.to_host = bytes});
+  if (!put(copied->parts, count)) return false;
+  admitted.Made();
   copied->parts += count;
   return true;
 }
@@ -114,25 +114,22 @@ Copied Gate::Copy(StreamGate& stream, const HostCopy& copy, Put put) {
 
 Verdict Gate::AdmitCopies(const CopyBytes& bytes, Time deadline, Nanos longest_hold,
                           CopyDirection* held, bool though_suspended) {
-  CopyBytes admitted;
+  AdmittedCopies admitted(*this, {});
   for (const auto& [direction, n] : WaysOf(bytes)) {
     if (n == 0) continue;
-    Verdict verdict;
-    try {
-      verdict = PassCopy(direction, n, deadline, longest_hold, though_suspended);
-    } catch (const std::bad_alloc&) {
-      CopiesRefused(admitted);
-      throw;
-    }
+    const Verdict verdict = PassCopy(direction, n, deadline, longest_hold, though_suspended);
     if (verdict != Verdict::kAdmitted) {
-      CopiesRefused(admitted);
       if (held != nullptr) *held = direction;
       return verdict;
     }
-    (direction == CopyDirection::kHostToDevice ? admitted.to_device : admitted.to_host) = n;
+    CopyBytes& so_far = admitted.bytes_;
+    (direction == CopyDirection::kHostToDevice ? so_far.to_device : so_far.to_host) = n;
   }
+  admitted.Made();
   return Verdict::kAdmitted;
 }
+
+AdmittedCopies::~AdmittedCopies() { gate_.CopiesRefused(bytes_); }
 
 void Gate::CopiesRefused(const CopyBytes& bytes) {
   for (const auto& [direction, n] : WaysOf(bytes)) {

@@ -40,6 +40,24 @@ struct CopyBytes {
   bool any() const { return to_device > 0 || to_host > 0; }
 };
 
+class Gate;
+
+// What Gate::AdmitCopies() let through, of a launch that is still to be made. It goes back unless the launch is made, also if the
+// thread is unwound before, by an exception or because it is cancelled.
+class AdmittedCopies {
+ public:
+  AdmittedCopies(Gate& gate, const CopyBytes& bytes) : gate_(gate), bytes_(bytes) {}
+  ~AdmittedCopies();
+  AdmittedCopies(const AdmittedCopies&) = delete;
+  AdmittedCopies& operator=(const AdmittedCopies&) = delete;
+  void Made() { bytes_ = {}; }
+
+ private:
+  friend class Gate;
+  Gate& gate_;
+  CopyBytes bytes_;
+};
+
 }  // namespace gpushare::gate
 
 #endif  // GPUSHARE_GATE_HOST_COPY_H_

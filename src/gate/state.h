@@ -636,6 +636,36 @@ class ABSL_SCOPED_LOCKABLE Section {
   Engine::Impl& engine_;
 };
 
+// Counts a thread that waits with a copy. If the thread is unwound, the count is corrected, so that the removal of the tenant does
+// not wait for it, and the copy leaves its lines.
+class CopyWait {
+ public:
+  explicit CopyWait(TenantState& tenant, Engine::Impl::CopyAsked* asked = nullptr)
+      : tenant_(tenant), asked_(asked) {}
+  ~CopyWait() {
+    if (!counted_) return;
+    const Section section(tenant_.engine);
+    if (asked_ != nullptr) tenant_.engine.LeaveCopyLines(*asked_);
+    End();
+  }
+  CopyWait(const CopyWait&) = delete;
+  CopyWait& operator=(const CopyWait&) = delete;
+
+  // Both are called under the engine's lock. After End() the tenant may be gone.
+  void Begin() {
+    ++tenant_.copies_waiting;
+    counted_ = true;
+  }
+  void End() {
+    if (std::exchange(counted_, false)) --tenant_.copies_waiting;
+  }
+
+ private:
+  TenantState& tenant_;
+  Engine::Impl::CopyAsked* const asked_;
+  bool counted_ = false;
+};
+
 }  // namespace gpushare::gate
 
 #endif  // GPUSHARE_GATE_STATE_H_

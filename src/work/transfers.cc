@@ -3,7 +3,6 @@
 // of that device.
 #include <algorithm>
 #include <iterator>
-#include <new>
 
 #include "work/calls.h"
 #include "work/submit.h"
@@ -89,16 +88,11 @@ CUresult Calls::Crossing(const Payer& payer, CUstream stream, const gate::CopyBy
   if (adopted.gate == nullptr || streams_.Capturing(stream)) return call();
   const gate::Verdict verdict = adopted.gate->AdmitCopies(bytes, kNever, payer.longest_hold);
   if (gate::Admission{.verdict = verdict}.refused()) return kRefused;
-  CUresult result;
-  try {
-    result = call();
-  } catch (const std::bad_alloc&) {  // before the driver was called
-    if (verdict == gate::Verdict::kAdmitted) adopted.gate->CopiesRefused(bytes);
-    throw;
-  }
-  if (verdict == gate::Verdict::kAdmitted && result != CUDA_SUCCESS) {
-    adopted.gate->CopiesRefused(bytes);
-  }
+  // If the tenant is being removed, nothing was charged.
+  gate::AdmittedCopies admitted(*adopted.gate,
+                                verdict == gate::Verdict::kAdmitted ? bytes : gate::CopyBytes());
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) admitted.Made();
   return result;
 }
 

@@ -275,6 +275,17 @@ TEST_F(GraphCopyMemoryTest, WhereverMemoryEndsALaunchItsCopiesAreNotCharged) {
   EXPECT_GT(missed, 2);
 }
 
+// As where memory ends: a thread may be unwound by what nobody here knows, as when it is cancelled.
+TEST_F(GraphCopyMemoryTest, AThreadThatIsUnwoundInALaunchIsNotChargedForItsCopies) {
+  struct Unwound {};
+  const Tenant& t = Limited();
+  const CUgraphExec exec = Instantiate(Capture(t, kLength, kLength));
+  EXPECT_THROW(static_cast<void>(calls_->GraphLaunchBy(t.payer(), exec, t.stream,
+                                                       []() -> CUresult { throw Unwound(); })),
+               Unwound);
+  EXPECT_EQ(t.gate->stats().copy_bytes[0] + t.gate->stats().copy_bytes[1], 0u);
+}
+
 // The parameters read back from a copy node are those it was made with, whichever call made it.
 TEST_F(GraphCopyTest, TheSimulatedGpuSaysWhatANodeCopies) {
   const Tenant& t = Weighing(1);

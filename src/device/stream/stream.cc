@@ -374,14 +374,10 @@ absl::Status Stream::Crossing(const gate::CopyBytes& bytes, int64_t timeout_ns,
   }
   if (verdict != gate::Verdict::kAdmitted) return Refused(verdict);
   const Nanos left = deadline == kNever ? Nanos(0) : deadline - gpu_.clock().Now();
-  absl::Status launched;
-  try {
-    launched = launch(deadline == kNever ? timeout_ns : std::max<int64_t>(left.count(), 0));
-  } catch (const std::bad_alloc&) {  // before the driver was called
-    gate.CopiesRefused(bytes);
-    throw;
-  }
-  if (!launched.ok()) gate.CopiesRefused(bytes);
+  gate::AdmittedCopies admitted(gate, bytes);
+  absl::Status launched =
+      launch(deadline == kNever ? timeout_ns : std::max<int64_t>(left.count(), 0));
+  if (launched.ok()) admitted.Made();
   return launched;
 }
 
