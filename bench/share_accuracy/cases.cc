@@ -2,6 +2,7 @@
 #include "bench/share_accuracy/cases.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -31,6 +32,19 @@ CaseSpec Mix(const Traces& traces, const std::vector<Part>& parts, Mode mode, bo
   return spec;
 }
 
+// As many kernels as a framework's graph: layers of twelve kinds of 15 to 26 us, each kind on one of several numbers of SMs.
+Trace Layers(const std::string& name, int kernels) {
+  constexpr std::array<int, 5> kSms = {12, 80, 30, 200, 60};
+  constexpr int kKinds = 12;
+  auto trace = std::make_shared<workload::KernelTrace>(name);
+  for (int i = 0; i < kernels; ++i) {
+    const int kind = i % kKinds;
+    trace->Add(name + "_" + std::to_string(kind), workload::Bound::kUnknown,
+               kSms[static_cast<size_t>(kind * 5 + kind / 3) % kSms.size()], Micros(15 + kind));
+  }
+  return trace;
+}
+
 }  // namespace
 
 Traces SyntheticTraces() {
@@ -56,6 +70,18 @@ Traces SyntheticTraces() {
       widths->Add("widths_" + std::to_string(us), workload::Bound::kUnknown, sms, Micros(us));
     }
     traces["widths"] = widths;
+  }
+  for (const int n : {48, 128, 512}) {
+    traces[std::to_string(n) + " kernels"] = Layers("layers_" + std::to_string(n), n);
+  }
+  {
+    const auto few = std::make_shared<workload::KernelTrace>("few_long");
+    for (int i = 0; i < 48; ++i) {
+      const bool is_long = i % 6 == 5;
+      few->Add(is_long ? "few_long_wide" : "few_long_narrow", workload::Bound::kUnknown,
+               is_long ? 70 : 10, Micros(is_long ? 100 : 5));
+    }
+    traces["48 kernels, few long"] = few;
   }
   traces["half, short"] = Synthetic("half_short", {8, 20, 12}, 1, 44);
   traces["wide, short"] = Synthetic("wide_short", {10, 20, 10}, 1, 200);
@@ -233,6 +259,26 @@ std::vector<Case> Cases(const Traces& t, bool real) {
           {{"small x1", 50}, {"half x1", 30}, {"wide", 20}}, 2);
       add("40:60 graphs of half/wide, not seen", {{"half x1", 40}, {"wide", 60}}, 1, false, true);
       add("40:60 graphs of wide/small, not seen", {{"wide x1", 40}, {"small", 60}}, 1, false, true);
+    }
+    {
+      // Graphs of many kernels on 12 to 200 SMs. Beyond the bar, a graph ÷ the window.
+      for (const auto& [graph, longest_ms] : std::vector<std::pair<const char*, double>>{
+               {"48 kernels", 1.0}, {"128 kernels", 2.6}, {"512 kernels", 10.6}}) {
+        for (const char* other : {"half", "14us"}) {
+          CaseSpec spec = Mix(t, {{graph, 50}, {other, 50}}, Mode::kBacklog, true);
+          spec.tenants[0].mode = Mode::kGraph;
+          spec.tenants[0].warmed_up = true;
+          cases.push_back(Shares(std::string("overlap 50:50 graphs of ") + graph + "/" + other,
+                                 spec,
+                                 {.error_1s = 2.5 + longest_ms / 10,
+                                  .error_100ms = std::max(4.0, longest_ms),
+                                  .work = 85}));
+        }
+      }
+      CaseSpec spec = Mix(t, {{"48 kernels, few long", 50}, {"half", 50}}, Mode::kBacklog, true);
+      spec.tenants[0].mode = Mode::kGraph;
+      cases.push_back(
+          Shares("overlap 50:50 graphs of 48 kernels, few long/half", spec, overlapping));
     }
     cases.push_back(
         Shares("overlap 40:60 small/wide", Mix(t, two, Mode::kBacklog, true), overlapping));

@@ -92,26 +92,22 @@ struct Player {
     if (spec.mode == Mode::kGraph || spec.mode == Mode::kMixed) {
       GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.BeginCapture(stream), "BeginCapture"));
       for (const workload::TraceKernel& kernel : spec.trace->kernels()) Submit(kernel, false);
-      std::vector<float> footprints(spec.trace->kernels().size(), 1);
-      if (run.overlap) {
-        footprints.clear();
-        for (const workload::TraceKernel& kernel : spec.trace->kernels()) {
-          footprints.push_back(FootprintOf(kernel));
-        }
-        footprint = gate::FootprintOfAll(footprints);
-      }
       driver::Graph captured = nullptr;
       GPUSHARE_RETURN_IF_ERROR(
           driver::ToStatus(driver.EndCapture(stream, &captured), "EndCapture"));
       const driver::GraphContents contents = driver.ContentsOf(captured);
       GPUSHARE_RETURN_IF_ERROR(
           driver::ToStatus(driver.Instantiate(&graph, captured), "Instantiate"));
-      if (!spec.unseen) {
-        size_t at = 0;
-        kernels.Put(graph, gate::KernelsOf(contents, [&](const driver::GraphKernel&) {
-                      return footprints[at++];
-                    }));
+      std::vector<float> footprints;
+      for (const workload::TraceKernel& kernel : spec.trace->kernels()) {
+        footprints.push_back(FootprintOf(kernel));
       }
+      size_t at = 0;
+      const auto in_order = [&](const driver::GraphKernel&) {
+        return footprints[at++ % footprints.size()];
+      };
+      if (run.overlap) footprint = gate::GraphFootprint(contents, in_order);
+      if (!spec.unseen) kernels.Put(graph, gate::KernelsOf(contents, in_order));
     }
     return absl::OkStatus();
   }

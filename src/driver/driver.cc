@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
@@ -410,13 +411,31 @@ std::vector<CUgraphNode> NodesOf(const Table& table, CUgraph graph) {
   return nodes;
 }
 
+// Whether some of the graph's nodes have several nodes before or behind them. False if the driver does not tell.
+bool Branches(const Table& table, CUgraph graph, size_t nodes) {
+  size_t count = 0;
+  if (table.GraphGetEdges(graph, nullptr, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
+  std::vector<CUgraphNode> from(count), to(count);
+  if (count > 0 &&
+      table.GraphGetEdges(graph, from.data(), to.data(), nullptr, &count) != CUDA_SUCCESS) {
+    return false;
+  }
+  const auto distinct = [](std::vector<CUgraphNode>& ends) {
+    std::sort(ends.begin(), ends.end());
+    return static_cast<size_t>(std::unique(ends.begin(), ends.end()) - ends.begin());
+  };
+  return nodes > 0 && (count != nodes - 1 || distinct(from) != count || distinct(to) != count);
+}
+
 }  // namespace
 
 GraphContents Driver::ContentsOf(Graph graph) const {
   const Table& table = state_->table;
   GraphContents contents;
   bool counted = true;
-  for (CUgraphNode node : NodesOf(table, graph)) {
+  const std::vector<CUgraphNode> nodes = NodesOf(table, graph);
+  contents.branches = Branches(table, graph, nodes.size());
+  for (CUgraphNode node : nodes) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) {
       counted = contents.all_kernels = false;
@@ -444,6 +463,7 @@ GraphContents Driver::ContentsOf(Graph graph) const {
       contents.commands += inner.commands;
       contents.kernels.insert(contents.kernels.end(), inner.kernels.begin(), inner.kernels.end());
       contents.all_kernels &= inner.all_kernels;
+      contents.branches |= inner.branches;
       contents.copies.push_back(
           {.node = node, .inside = static_cast<uint32_t>(inner.copies.size())});
       contents.copies.insert(contents.copies.end(), inner.copies.begin(), inner.copies.end());

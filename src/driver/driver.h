@@ -94,7 +94,10 @@ struct GraphContents {
       copies;  // in the driver's order of nodes, including those within the device
   bool all_kernels =
       true;  // false if there may be others: in bodies of conditional nodes, or the driver does not tell
+  bool branches = false;  // some of its nodes may run at the same time
   bool IsOfKernelsAlone() const { return all_kernels && kernels.size() == commands; }
+  // Its kernels are all that it has, and follow one another.
+  bool IsChainOfKernels() const { return IsOfKernelsAlone() && !branches; }
 };
 
 struct OpenOptions {

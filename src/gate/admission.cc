@@ -110,11 +110,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   std::vector<KernelInGraph> kernels;
   try {
     if (looks) kernels = work.kernels->Find(work.executable);
-    // An opaque graph is charged its cost alone. Its kernels' own lengths are not used, so that they cannot serve to exceed a
-    // cap.
-    if (looks && !IsOpaqueGraph(work.parts, work.footprint, cost.cost_ns)) {
-      lengths = PartsOf(*tenant.costs, kernels, cost.cost_ns);
-    }
+    if (looks) lengths = PartsOf(*tenant.costs, kernels, cost.cost_ns);
   } catch (const std::bad_alloc&) {
     // Without lengths, all kernels count as equally long.
   }
@@ -125,12 +121,14 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   const Verdict verdict = engine.WaitForGrant(tenant, request, [&](uint32_t number, Time now) {
     engine.mu.AssertHeld();
     launch = number;
-    // If the lengths do not add up this time, those from before stay in place.
-    if (!lengths.empty()) {
+    // If the lengths do not add up this time, those from before stay in place. An opaque graph is charged its cost alone. Its
+    // kernels' own lengths are used only if a study finds that others' commands end beside it accordingly.
+    const bool opaque = IsOpaqueGraph(work.parts, work.footprint, cost.cost_ns);
+    if (!lengths.empty() && !opaque) {
       engine.KeepLengths(tenant, work, lengths);
     } else if (graph) {
       if (looks && kernels.empty()) engine.ForgetLengths(tenant, work);
-      if (looks || work.parts == 0) engine.AskForStudy(tenant, cost, work, kernels);
+      if (looks || work.parts == 0) engine.AskForStudy(tenant, cost, work, kernels, lengths);
     }
     passed = tenant.passing && tenant.passed_launch == number;
     if (stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking) {

@@ -71,11 +71,11 @@ inline float FootprintOfAll(absl::Span<const float> kernels) {
   return most <= kLikeWidth * width ? width * std::round(waves / count) : 1;
 }
 
-// The footprint of a graph. It is 1 if its kernels are not known or it has other commands too. `of(kernel)` returns 1 for a
+// The footprint of a graph. It is 1 if its kernels are not known, if it has other commands too, or if some run at the same time. `of(kernel)` returns 1 for a
 // kernel whose footprint is not known.
 inline float GraphFootprint(const driver::GraphContents& graph,
                             absl::FunctionRef<float(const driver::GraphKernel&)> of) {
-  if (!graph.IsOfKernelsAlone()) return 1;
+  if (!graph.IsChainOfKernels()) return 1;
   std::vector<float> kernels;
   kernels.reserve(graph.kernels.size());
   for (const driver::GraphKernel& kernel : graph.kernels) kernels.push_back(of(kernel));

@@ -33,14 +33,15 @@ struct KernelInGraph {
   friend bool operator==(const KernelInGraph&, const KernelInGraph&) = default;
 };
 
-// The kernels of a graph in their order; empty if it has other commands too. `of(kernel)` returns a footprint.
+// The kernels of a graph in their order; empty if it has other commands too. `of(kernel)` returns a footprint. Where kernels may
+// run at the same time, each counts as one that fills the device.
 inline std::vector<KernelInGraph> KernelsOf(
     const driver::GraphContents& graph, absl::FunctionRef<float(const driver::GraphKernel&)> of) {
   std::vector<KernelInGraph> kernels;
   if (!graph.IsOfKernelsAlone() || !meter::CostModel::InParts(graph.commands)) return kernels;
   kernels.reserve(graph.kernels.size());
   for (const driver::GraphKernel& kernel : graph.kernels) {
-    kernels.push_back({KernelKey(kernel.function, kernel.shape), of(kernel)});
+    kernels.push_back({KernelKey(kernel.function, kernel.shape), graph.branches ? 1 : of(kernel)});
   }
   return kernels;
 }

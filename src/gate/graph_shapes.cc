@@ -11,12 +11,20 @@ namespace {
 
 // A study records this many launches, or those within kLongestStudy. Later studies record up to four times as many.
 constexpr int kStudied = 40, kMostTimesStudied = 2;
+// Of graphs of more than kStudiedParts / kStudied kernels it records fewer, but at least kLeastStudied: such a graph is so long
+// that many commands of others end beside each launch.
+constexpr int kStudiedParts = 1280, kLeastStudied = 6;
 constexpr Nanos kLongestStudy = Seconds(1);
 // Launches between two studies of a graph, doubled each time.
 constexpr uint64_t kBetweenStudies = 64;
 constexpr int kMostDoublings = 12;
 // Calls of a study that the reconciler works through in a row, which takes some 40 us.
 constexpr size_t kCallsPerRound = 200;
+
+int LaunchesToStudy(size_t kernels) {
+  return std::clamp(kStudiedParts / std::max(static_cast<int>(kernels), 1), kLeastStudied,
+                    kStudied);
+}
 
 // Whether all kernels fill the device. Such a graph leaves nothing to others whatever the lengths, so it needs no study.
 bool FillDevice(const std::vector<KernelInGraph>& kernels) {
@@ -34,9 +42,9 @@ meter::ShapeSearch::Kernels KindsOf(const std::vector<KernelInGraph>& kernels) {
   for (const KernelInGraph& kernel : kernels) {
     const auto kind = std::find(kinds.begin(), kinds.end(), kernel.key) - kinds.begin();
     if (static_cast<size_t>(kind) == kinds.size()) kinds.push_back(kernel.key);
+    if (kinds.size() > meter::GraphStudy::kMostKinds) return {};
     known.push_back({static_cast<uint32_t>(kind), kernel.footprint});
   }
-  if (kinds.size() > meter::GraphStudy::kMostKinds) known.clear();
   return known;
 }
 
@@ -98,7 +106,8 @@ const meter::GraphShape* Engine::Impl::GraphLaunched(TenantState& tenant, uint32
 }
 
 void Engine::Impl::AskForStudy(TenantState& tenant, const meter::CostModel::Prediction& cost,
-                               const Work& work, const std::vector<KernelInGraph>& kernels) {
+                               const Work& work, const std::vector<KernelInGraph>& kernels,
+                               const std::vector<float>& lengths) {
   if (studying.load() || !cost.known || !cost.settled || work.parts == 1 ||
       arbiter.tenants() <= 1 || tenant.capped() || FillDevice(kernels)) {
     return;
@@ -111,7 +120,11 @@ void Engine::Impl::AskForStudy(TenantState& tenant, const meter::CostModel::Pred
     const int nth = shape.studies++;
     shape.study_at = shape.launches + (kBetweenStudies << std::min(nth, kMostDoublings));
     meter::ShapeSearch::Kernels known = KindsOf(kernels);
-    if (known.empty() && !kernels.empty()) return;
+    if (known.empty() && !kernels.empty() && lengths.empty()) return;
+    meter::GraphShape measured;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      measured.push_back({lengths[i], kernels[i].footprint});
+    }
     const uint32_t parts = tenant.costs->parts(cost.entry);
     meter::GraphShape taken = {{1, 1}};
     if (parts > 0 && !IsOpaqueGraph(parts, work.footprint, cost.cost_ns)) {
@@ -120,9 +133,11 @@ void Engine::Impl::AskForStudy(TenantState& tenant, const meter::CostModel::Pred
     studied = {.tenant = &tenant,
                .graph = graph,
                .kernels = std::move(known),
+               .measured = std::move(measured),
                .taken = std::move(taken),
                .now = shape.studied ? shape.parts : meter::GraphShape(),
-               .most = kStudied << std::min((nth + 1) / 2, kMostTimesStudied)};
+               .most = LaunchesToStudy(kernels.size())
+                       << std::min((nth + 1) / 2, kMostTimesStudied)};
     studying = true;
   } catch (const std::bad_alloc&) {
     // It is studied another time.
@@ -168,7 +183,8 @@ bool Engine::Impl::GoOnStudying() {
       if (!dropped && study == nullptr) begun = studied;
     }
     if (begun.tenant != nullptr) {
-      auto made = std::make_unique<meter::GraphStudy>(begun.kernels, begun.taken, begun.now);
+      auto made = std::make_unique<meter::GraphStudy>(begun.kernels, begun.measured, begun.taken,
+                                                      begun.now);
       const Section section(*this);
       study = std::move(made);  // a study that was dropped meanwhile is noticed the next time
       return true;

@@ -30,7 +30,7 @@ struct KnownShape {
 class KnownShapes {
  public:
   // A graph's shape is renewed every 16 ms of its stream's graphs or so, so among more graphs those launched most often are
-  // kept.
+  // kept. A shape takes 8 bytes for each kernel, so all take at most 8 MiB, where each has CostModel::kMostParts kernels.
   static constexpr size_t kMostGraphs = 256;
 
   KnownShape* Find(uint64_t graph);  // null: nothing is known of it
@@ -49,7 +49,7 @@ struct StudiedGraph {
   uint64_t graph = 0;
   // See meter/graph_study.h.
   meter::ShapeSearch::Kernels kernels;
-  meter::GraphShape taken, now;
+  meter::GraphShape measured, taken, now;
   int most = 0;  // launches to record
   bool recording = false, recorded = false;
   Time since{};      // when the recording began

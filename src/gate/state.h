@@ -545,9 +545,11 @@ struct Engine::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // The lengths of its kernels are not known any more.
   void ForgetLengths(TenantState& tenant, const Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // `kernels` are the graph's kernels; empty: they are not known.
+  // `kernels` are the graph's kernels, and `lengths` the parts of its time that they have by launches of them by themselves;
+  // empty: these are not known.
   void AskForStudy(TenantState& tenant, const meter::CostModel::Prediction& cost, const Work& work,
-                   const std::vector<KernelInGraph>& kernels) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+                   const std::vector<KernelInGraph>& kernels, const std::vector<float>& lengths)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // A graph was launched. Returns the shape by which the replay is to treat it; null: equal parts of one width.
   const meter::GraphShape* GraphLaunched(TenantState& tenant, uint32_t entry, bool* is_studied)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

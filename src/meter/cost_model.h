@@ -104,7 +104,7 @@ class CostModel {
   Prediction Predict(uint64_t key, uint64_t context, float footprint, uint64_t like = 0,
                      uint32_t parts = 0);
   // Graphs of more commands than this are not replayed command by command.
-  static constexpr uint32_t kMostParts = 512;
+  static constexpr uint32_t kMostParts = 4096;
   static bool InParts(uint32_t parts) { return parts > 0 && parts <= kMostParts; }
 
   // Learns from a command of a measured batch. `predicted_ns` is the cost with which the command was predicted; the entry's

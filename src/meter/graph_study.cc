@@ -20,14 +20,23 @@ constexpr int kFirstLaunches = 2;
 // Errors count up to this part of the graph's length; a larger error has another cause.
 constexpr double kClip = 0.25;
 
-uint32_t PartsOf(const Replay::Call& launch) { return std::max(launch.command.parts, 1u); }
+// Kernels of others that fill the device, and wide kernels of the graph, wait for one another. In which order they do hangs on
+// microseconds, so their lateness tells little of the graph.
+constexpr float kFills = 0.9f;
+
+bool Fills(const Replay::Command& command) {
+  const float waves = std::max(std::ceil(command.footprint), 1.0f);
+  return command.footprint >= kFills * waves;
+}
 
 }  // namespace
 
-GraphStudy::GraphStudy(ShapeSearch::Kernels kernels, GraphShape taken, const GraphShape& now)
-    : kernels_(std::move(kernels)),
-      taken_(std::move(taken)),
-      search_(kernels_, ShapeSearch::Starts(kernels_, now)) {
+GraphStudy::GraphStudy(ShapeSearch::Kernels kernels, GraphShape measured, GraphShape taken,
+                       const GraphShape& now)
+    : kernels_(std::move(kernels)), measured_(std::move(measured)), taken_(std::move(taken)) {
+  if (!kernels_.empty() || measured_.empty()) {
+    search_.emplace(kernels_, ShapeSearch::Starts(kernels_, now));
+  }
   if (!now.empty()) found_ = now;
 }
 
@@ -47,7 +56,7 @@ bool GraphStudy::Prepare() {
     if (call.kind != Replay::Call::Kind::kAppend) continue;
     if (command.opaque && !command.studied) return false;
     if (command.studied) {
-      longest_ns = std::max(longest_ns, static_cast<double>(command.cost_ns) * PartsOf(call));
+      longest_ns = std::max(longest_ns, static_cast<double>(command.cost_ns));
     }
   }
   clip_ns_ = kClip * longest_ns;
@@ -58,22 +67,15 @@ void GraphStudy::Try(GraphShape shape, double pace) {
   trial_.emplace(Trial{.shape = std::move(shape), .pace = pace, .replay = *begin_});
 }
 
-// Appends the parts of the guess in place of all parts of the launch.
+// Appends the parts of the guess in place of the launch.
 void GraphStudy::Launch(const Replay::Call& first) {
   Trial& trial = *trial_;
-  trial.skipped = PartsOf(first) - 1;
   ++trial.launches;
-  const auto end = calls_.begin() + static_cast<std::ptrdiff_t>(calls_.size());
-  auto part = calls_.begin() + static_cast<std::ptrdiff_t>(trial.at);
-  double cost = 0;
-  for (uint32_t n = 0; n < PartsOf(first) && part != end; ++n, ++part) {
-    cost += static_cast<double>(part->command.cost_ns);
-  }
   Replay::Call call = first;
   call.command.parts = static_cast<uint32_t>(trial.shape.size());
   call.command.opaque = false;
   for (const GraphPart& guess : trial.shape) {
-    call.command.cost_ns = static_cast<float>(cost * static_cast<double>(guess.length));
+    call.command.cost_ns = first.command.cost_ns * guess.length;
     call.command.footprint = guess.footprint;
     trial.replay.Repeat(call);
   }
@@ -84,8 +86,11 @@ void GraphStudy::Launch(const Replay::Call& first) {
 void GraphStudy::Score(const Replay::Batch& batch) {
   Trial& trial = *trial_;
   if (trial.launches <= kFirstLaunches || batch.predicted_ns <= 0) return;
+  const bool many = kernels_.size() > kFewKernels && measured_.empty();
   if (std::any_of(batch.commands.begin(), batch.commands.end(),
-                  [](const Replay::Command& command) { return command.guess; })) {
+                  [many](const Replay::Command& command) {
+                    return command.guess || (many && (command.studied || Fills(command)));
+                  })) {
     return;
   }
   constexpr double kMicros = 1e-3;
@@ -102,11 +107,8 @@ bool GraphStudy::Go(size_t& calls) {
     const Replay::Call& call = calls_[trial.at];
     const bool append = call.kind == Replay::Call::Kind::kAppend;
     if (append && call.command.studied) {
-      if (trial.skipped > 0) {
-        --trial.skipped;
-      } else {
-        Launch(call);
-      }
+      Launch(call);
+      calls -= std::min(calls - 1, trial.shape.size());
       continue;
     }
     Replay::Call same = call;
@@ -129,10 +131,18 @@ bool GraphStudy::Told() {
       Try(taken_, kPaces[taken_errors_.size()]);
       return true;
     }
+    if (IsClose()) return false;
+    if (!measured_.empty()) {
+      Try(measured_, 1);
+      return true;
+    }
+  } else if (!measured_.empty() && !measured_error_.has_value()) {
+    measured_error_ = trial_->error;
+    if (IsBelieved(*measured_error_)) return false;
   } else {
-    search_.Tell(trial_->error);
+    search_->Tell(trial_->error);
   }
-  const ShapeSearch::Guess* const guess = search_.Next();
+  const ShapeSearch::Guess* const guess = search_.has_value() ? search_->Next() : nullptr;
   if (guess != nullptr) Try(guess->ShapeOf(kernels_), guess->pace());
   return guess != nullptr;
 }
@@ -151,14 +161,28 @@ bool GraphStudy::Step(size_t calls) {
   return true;
 }
 
+bool GraphStudy::IsBelieved(double error) const { return error <= kBelieved * TakenError(); }
+
+bool GraphStudy::IsClose() const {
+  const double close = kClose * predicted_ / stamps_;
+  return TakenError() < close * close * stamps_;
+}
+
+double GraphStudy::TakenError() const {
+  return *std::min_element(taken_errors_.begin(), taken_errors_.end());
+}
+
 void GraphStudy::Conclude() {
   if (stamps_ < kLeastStamps) return;
   found_.reset();
-  const double taken = *std::min_element(taken_errors_.begin(), taken_errors_.end());
-  const double close = kClose * predicted_ / stamps_;
-  if (taken < close * close * stamps_) return;
-  const ShapeSearch::Guess& best = search_.best();
-  if (best.error <= kBelieved * taken) found_ = best.ShapeOf(kernels_);
+  if (IsClose()) return;
+  if (measured_error_.has_value() && IsBelieved(*measured_error_)) {
+    found_ = measured_;
+    return;
+  }
+  if (!search_.has_value()) return;
+  const ShapeSearch::Guess& best = search_->best();
+  if (IsBelieved(best.error)) found_ = best.ShapeOf(kernels_);
 }
 
 }  // namespace gpushare::meter

@@ -30,12 +30,15 @@ namespace gpushare::meter {
 
 class GraphStudy {
  public:
-  // Graphs with more kernels, or more kinds of them, are not studied.
-  static constexpr size_t kMostKernels = 32, kMostKinds = 16;
+  // The lengths of more kernels, or of more kinds of them, are not searched.
+  static constexpr size_t kMostKernels = 512, kMostKinds = 16;
 
-  // `kernels` are the graph's kernels as far as known. `taken` is the shape that the graph has without any study. `now` is the
-  // shape that the last study found, or empty.
-  GraphStudy(ShapeSearch::Kernels kernels, GraphShape taken, const GraphShape& now);
+  // `kernels` are the graph's kernels as far as known. `measured` is the shape by the lengths of the kernels when they were
+  // launched by themselves; empty if these are not known. It is tried first, and only if it does not predict well, or there is
+  // none, lengths are searched: not if there is one and `kernels` is empty. `taken` is the shape that the graph has without any
+  // study. `now` is the shape that the last study found, or empty.
+  GraphStudy(ShapeSearch::Kernels kernels, GraphShape measured, GraphShape taken,
+             const GraphShape& now);
 
   void Begin(Replay& replay);
   void End(Replay& replay);
@@ -49,6 +52,9 @@ class GraphStudy {
 
  private:
   static constexpr size_t kMostCalls = 8192;
+  // With more kernels than this, only timestamps of others' kernels that leave SMs count in a search: the others say too little
+  // of so many lengths.
+  static constexpr size_t kFewKernels = 32;
   // The paces at which `taken` is tried: costs that were learnt beside a graph of that shape are mostly too long.
   static constexpr std::array<double, 2> kPaces = {1, 0.83};
 
@@ -57,8 +63,7 @@ class GraphStudy {
     GraphShape shape;
     double pace = 1;
     Replay replay;
-    size_t at = 0;         // index of the next call
-    uint32_t skipped = 0;  // parts left of a launch that the guess's parts have replaced
+    size_t at = 0;  // index of the next call
     int launches = 0;
     double error = 0, predicted = 0;  // us^2, us
     int stamps = 0;
@@ -71,16 +76,20 @@ class GraphStudy {
   void Score(const Replay::Batch& batch);
   bool Told();
   void Conclude();
+  double TakenError() const;
+  bool IsClose() const;
+  bool IsBelieved(double error) const;
 
   const ShapeSearch::Kernels kernels_;
-  const GraphShape taken_;
-  ShapeSearch search_;
+  const GraphShape measured_, taken_;
+  std::optional<ShapeSearch> search_;
 
   std::optional<Replay> begin_;
   std::vector<Replay::Call> calls_;
   double clip_ns_ = 0;
   std::optional<Trial> trial_;
   std::vector<double> taken_errors_;  // errors of `taken` by kPaces
+  std::optional<double> measured_error_;
   double predicted_ = 0;
   int stamps_ = 0;
   std::optional<GraphShape> found_;

@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recording the calls of a replay, and repeating them on a copy.
+#include <algorithm>
+
 #include "meter/replay.h"
 
 namespace gpushare::meter {
 
 void Replay::Keep(const Call& call) {
-  if (calls_->size() < calls_->capacity()) calls_->push_back(call);
+  const bool studied = call.kind == Call::Kind::kAppend && call.command.studied;
+  if (studied && parts_to_keep_ > 0) {
+    --parts_to_keep_;
+    calls_->back().command.cost_ns += call.command.cost_ns;
+    return;
+  }
+  parts_to_keep_ = 0;
+  if (calls_->size() == calls_->capacity()) return;
+  calls_->push_back(call);
+  if (studied) parts_to_keep_ = std::max(call.command.parts, 1u) - 1;
 }
 
 Replay Replay::Copy() const {

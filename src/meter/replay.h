@@ -155,8 +155,12 @@ class Replay {
     End end = End::kStamped;
     bool found_idle = false, holds = true;
   };
-  // From now on adds its calls to `calls`, up to its capacity; null: stops recording.
-  void Record(std::vector<Call>* calls) { calls_ = calls; }
+  // From now on adds its calls to `calls`, up to its capacity; null: stops recording. The parts of a launch of the studied graph
+  // are one call, with the cost of all.
+  void Record(std::vector<Call>* calls) {
+    calls_ = calls;
+    parts_to_keep_ = 0;
+  }
   Replay Copy() const;  // calls of the copy are not recorded
   std::optional<Batch> Repeat(const Call& call);
 
@@ -271,6 +275,8 @@ class Replay {
   void ChargeUnseen(Stream& stream, double at, Batch& batch);
 
   std::vector<Call>* calls_ = nullptr;  // where calls are recorded; null: nowhere
+  uint32_t parts_to_keep_ =
+      0;  // parts of the studied graph that are still to be added to the last call
   int sm_count_, free_;
   double now_ = 0;
   int besides_ = 0;  // number of commands with `beside` in `items`

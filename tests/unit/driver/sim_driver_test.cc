@@ -220,6 +220,46 @@ TEST_F(SimDriver, CapturesAndReplaysAGraph) {
   EXPECT_EQ(driver_->DestroyGraph(graph), Result::kSuccess);
 }
 
+TEST_F(SimDriver, AGraphWithBranchesSaysSo) {
+  Stream stream = nullptr, branch = nullptr;
+  ASSERT_EQ(driver_->CreateStream(&stream, 0), Result::kSuccess);
+  ASSERT_EQ(driver_->CreateStream(&branch, 0), Result::kSuccess);
+  Event fork = nullptr, join = nullptr;
+  ASSERT_EQ(driver_->CreateEvent(&fork, false), Result::kSuccess);
+  ASSERT_EQ(driver_->CreateEvent(&join, false), Result::kSuccess);
+  Module module = nullptr;
+  Function work = nullptr;
+  ASSERT_EQ(driver_->LoadModule(&module, kModule), Result::kSuccess);
+  ASSERT_EQ(driver_->GetFunction(&work, module, "work"), Result::kSuccess);
+  uint64_t argument = 0;
+  void* params[] = {&argument};
+  for (const bool branches : {false, true}) {
+    ASSERT_EQ(driver_->BeginCapture(stream), Result::kSuccess);
+    const auto launch = [&](Stream on) {
+      ASSERT_EQ(driver_->Launch(work, {.grid = {}, .block = {}}, on, params), Result::kSuccess);
+    };
+    launch(stream);
+    if (branches) {
+      ASSERT_EQ(driver_->RecordEvent(fork, stream), Result::kSuccess);
+      ASSERT_EQ(driver_->StreamWaitEvent(branch, fork), Result::kSuccess);
+      launch(branch);
+      ASSERT_EQ(driver_->RecordEvent(join, branch), Result::kSuccess);
+    }
+    launch(stream);
+    if (branches) {
+      ASSERT_EQ(driver_->StreamWaitEvent(stream, join), Result::kSuccess);
+    }
+    launch(stream);
+    Graph graph = nullptr;
+    ASSERT_EQ(driver_->EndCapture(stream, &graph), Result::kSuccess);
+    const GraphContents contents = driver_->ContentsOf(graph);
+    EXPECT_TRUE(contents.IsOfKernelsAlone());
+    EXPECT_EQ(contents.kernels.size(), branches ? 4u : 3u);
+    EXPECT_EQ(contents.branches, branches);
+    EXPECT_EQ(driver_->DestroyGraph(graph), Result::kSuccess);
+  }
+}
+
 TEST_F(SimDriver, CooperativeLaunchesAreKnown) {
   Stream stream = nullptr;
   ASSERT_EQ(driver_->CreateStream(&stream, 0), Result::kSuccess);

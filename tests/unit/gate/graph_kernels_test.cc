@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gate/footprint.h"
 #include "gate/graphs.h"
 
 namespace gpushare::gate {
@@ -40,6 +41,19 @@ TEST(KernelsOf, AreThoseOfLaunchesInTheirOrder) {
     EXPECT_EQ(kernels[i].footprint, Blocks(graph.kernels[i]));
   }
   EXPECT_NE(kernels[0].key, kernels[1].key);
+}
+
+// What runs at the same time is not known, nor how much of the device it leaves.
+TEST(KernelsOf, FillTheDeviceWhereTheyMayRunAtTheSameTime) {
+  driver::GraphContents graph = GraphOf({1, 2});
+  const auto half = [](const driver::GraphKernel&) { return 0.5f; };
+  EXPECT_EQ(GraphFootprint(graph, half), 0.5f);
+  graph.branches = true;
+  EXPECT_EQ(GraphFootprint(graph, half), 1);
+  const std::vector<KernelInGraph> kernels = KernelsOf(graph, half);
+  ASSERT_EQ(kernels.size(), 2u);
+  EXPECT_EQ(kernels[0].footprint, 1);
+  EXPECT_EQ(kernels[1].footprint, 1);
 }
 
 TEST(KernelsOf, AreNoneWhereThereIsSomethingElse) {

@@ -75,7 +75,7 @@ struct Device {
 };
 
 struct Beside {
-  std::vector<Device::Kernel> graph, others;
+  std::vector<Device::Kernel> graph = {}, others = {};
   int launches = 40;
   bool opaque = false;       // the graph is opaque
   bool guess = false;        // the costs of the others are guesses
@@ -85,7 +85,8 @@ struct Beside {
 
 // Studies some launches of one tenant's graph beside another tenant's kernels.
 std::optional<GraphShape> Study(const Beside& beside, const ShapeSearch::Kernels& kernels,
-                                const GraphShape& taken, const GraphShape& now = {}) {
+                                const GraphShape& taken, const GraphShape& now = {},
+                                const GraphShape& measured = {}) {
   double graph_us = 0, others_us = 0;
   for (const Device::Kernel& kernel : beside.graph) graph_us += kernel.us;
   for (const Device::Kernel& kernel : beside.others) others_us += kernel.us;
@@ -101,7 +102,7 @@ std::optional<GraphShape> Study(const Beside& beside, const ShapeSearch::Kernels
 
   Replay replay(kStudiedSms);
   const Replay::StreamId graph = replay.AddStream(0, 0), others = replay.AddStream(1, 0);
-  GraphStudy study(kernels, taken, now);
+  GraphStudy study(kernels, measured, taken, now);
   study.Begin(replay);
   if (beside.lease) {
     const Replay::StreamId lease = replay.AddStream(2, 0);
@@ -189,6 +190,65 @@ TEST(GraphStudy, FindsTheLengthsOfKernelsOfUnlikeWidth) {
   EXPECT_NEAR((*found)[1].length, 0.6, 0.1);
 }
 
+// 600 kernels of which the lengths are known from launches by themselves: too many to be searched.
+struct ManyKernels {
+  std::vector<Device::Kernel> graph;
+  GraphShape measured;
+};
+ManyKernels Many(double first_us, double second_us) {
+  ManyKernels many;
+  for (int i = 0; i < 600; ++i) {
+    many.graph.push_back(i % 2 == 0 ? Device::Kernel{10, 100} : Device::Kernel{30, 20});
+    many.measured.push_back(i % 2 == 0 ? GraphPart{static_cast<float>(first_us), 1}
+                                       : GraphPart{static_cast<float>(second_us), 0.2f});
+  }
+  float sum = 0;
+  for (const GraphPart& part : many.measured) sum += part.length;
+  for (GraphPart& part : many.measured) part.length /= sum;
+  return many;
+}
+
+TEST(GraphStudy, BelievesTheMeasuredLengthsOfManyKernels) {
+  const ManyKernels many = Many(10, 30);
+  const Beside beside = {.graph = many.graph,
+                         .others = {{90, 70}, {160, 70}, {70, 70}},
+                         .launches = 6,
+                         .opaque = true};
+  EXPECT_EQ(Study(beside, {}, {{1, 1}}, {}, many.measured), many.measured);
+}
+
+// In the graph they take other times than by themselves.
+TEST(GraphStudy, DoesNotBelieveMeasuredLengthsThatPredictNoBetter) {
+  const ManyKernels many = Many(1, 400);
+  const Beside beside = {.graph = many.graph,
+                         .others = {{90, 70}, {160, 70}, {70, 70}},
+                         .launches = 6,
+                         .opaque = true};
+  EXPECT_FALSE(Study(beside, {}, {{1, 1}}, {}, many.measured).has_value());
+}
+
+TEST(GraphStudy, SearchesWhereTheMeasuredLengthsAreWrong) {
+  const GraphShape measured = {
+      {0.6f, 0.4f}, {0.1f, 0.4f}, {0.1f, 0.4f}, {0.1f, 0.4f}, {0.1f, 0.4f}};
+  const std::optional<GraphShape> found = Study(kLengths, kFive, Equal(5, 0.4f), {}, measured);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_NEAR((*found)[2].length, 200.0 / 300, 0.1);
+}
+
+// 48 kernels of unknown lengths beside kernels that fill the device: their order hangs on microseconds, so nothing is concluded.
+TEST(GraphStudy, SearchesManyLengthsOnlyBesideKernelsThatLeaveRoom) {
+  Beside beside = {.others = {{90, 70}, {160, 70}, {70, 70}}, .launches = 26, .opaque = true};
+  ShapeSearch::Kernels kernels;
+  for (int i = 0; i < 48; ++i) {
+    const bool wide = i % 3 == 0;
+    beside.graph.push_back(wide ? Device::Kernel{20, 100} : Device::Kernel{30, 20});
+    kernels.push_back({wide ? 0u : 1u, wide ? 1 : 0.2f});
+  }
+  EXPECT_TRUE(Study(beside, kernels, {{1, 1}}).has_value());
+  for (Device::Kernel& kernel : beside.others) kernel.sms = 100;
+  EXPECT_FALSE(Study(beside, kernels, {{1, 1}}).has_value());
+}
+
 // A graph of which nothing is known.
 TEST(GraphStudy, FindsHowWideItIs) {
   const Beside beside = {.graph = {{100, 30}, {150, 30}},
@@ -235,7 +295,7 @@ TEST(GraphStudy, WhatWasFoundBeforeStandsUntilThereIsMoreToGoBy) {
 
 TEST(GraphStudy, NothingWasRecorded) {
   Replay replay(kStudiedSms);
-  GraphStudy study(kFive, Equal(5, 0.4f), {});
+  GraphStudy study(kFive, {}, Equal(5, 0.4f), {});
   study.Begin(replay);
   study.End(replay);
   EXPECT_FALSE(study.Step(10));
