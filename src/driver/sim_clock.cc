@@ -36,8 +36,11 @@ bool Look(void* handle, const char* name, Function* function, std::string* missi
 
 class SimClock::Thread final : public base::ClockThread {
  public:
-  Thread(SimClock& clock, uint64_t announced, std::function<void()> body)
+  // `announce` comes last of all that can fail: the clock waits for a thread that was announced.
+  Thread(SimClock& clock, uint64_t (*announce)(const char* name), const std::string& name,
+         std::function<void()> body)
       : clock_(clock), done_(std::make_shared<std::atomic<uint32_t>>(0)) {
+    const uint64_t announced = announce(name.c_str());
     try {
       // The body goes last: of a detached thread it may be all that keeps the clock.
       thread_ = std::thread([&clock, done = done_, announced, body = std::move(body)] {
@@ -106,12 +109,12 @@ void SimClock::Wake(const std::atomic<uint32_t>& word, int count) {
 
 std::unique_ptr<base::ClockThread> SimClock::StartThread(std::string name,
                                                          std::function<void()> body) {
-  return std::make_unique<Thread>(*this, calls_.thread_announce(name.c_str()), std::move(body));
+  return std::make_unique<Thread>(*this, calls_.thread_announce, name, std::move(body));
 }
 
 std::unique_ptr<base::ClockThread> SimClock::StartService(std::string name,
                                                           std::function<void()> body) {
-  return std::make_unique<Thread>(*this, calls_.thread_announce_service(name.c_str()),
+  return std::make_unique<Thread>(*this, calls_.thread_announce_service, name,
                                   base::Service(std::move(body)));
 }
 

@@ -134,11 +134,19 @@ bool Gpu::Watch(const std::shared_ptr<gate::Watchdog>& watchdog) {
     base::MutexLock lock(&mutex_);
     watchdog_ = watchdog;
   }
-  for (const auto& engine : Engines()) {
+  // Without using host memory. From the last one down: those that others remove meanwhile move the rest down.
+  for (size_t left = SIZE_MAX;;) {
+    std::shared_ptr<gate::Engine> engine;
+    {
+      base::MutexLock lock(&mutex_);
+      left = std::min(left, engines_.size());
+      if (left == 0) return true;
+      engine = engines_[--left].lock();
+    }
+    if (engine == nullptr) continue;
     static_cast<void>(engine->Watch(nullptr));
     static_cast<void>(engine->Watch(watchdog));
   }
-  return true;
 }
 
 absl::Status Gpu::TakeCloseReport() { return std::exchange(close_report, absl::OkStatus()); }

@@ -27,11 +27,13 @@ class Watch {
   bool OnItsThread() const { return watchdog_->OnItsThread(); }
 
  private:
-  Watch(std::shared_ptr<Gpu> gpu, std::shared_ptr<gate::Watchdog> watchdog)
-      : gpu_(std::move(gpu)), watchdog_(std::move(watchdog)) {}
+  Watch(std::shared_ptr<Gpu> gpu, Nanos limit, gate::Watchdog::Callback callback)
+      : gpu_(std::move(gpu)),
+        watchdog_(std::make_shared<gate::Watchdog>(gpu_->clock(), limit, std::move(callback))) {}
 
   const std::shared_ptr<Gpu> gpu_;
   const std::shared_ptr<gate::Watchdog> watchdog_;
+  bool known_ = false;  // to the GPU
 };
 
 }  // namespace gpushare::device
