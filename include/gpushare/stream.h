@@ -147,7 +147,7 @@ class Stream {
   }
   absl::Status LaunchGraph(const Graph& graph) const { return LaunchGraph(graph.native()); }
   // Calls `function` on a thread of the driver when the stream reaches it; later work of the stream waits for its end.
-  // It must not call the driver. The call is not held at the gate and not charged as device time.
+  // It must call neither the driver nor gpushare. The call is not held at the gate and not charged as device time.
   absl::Status LaunchHost(void (*function)(void*), void* argument) const {
     return internal::ToStatus(gpushare_stream_launch_host(handle_.get(), function, argument));
   }

@@ -244,7 +244,8 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
   if (tenant.ended_streams.empty()) {
     if (tenant.streams.size() >= 0xffff) {
       return absl::ResourceExhaustedError("tenant '" + tenant.name +
-                                          "': 65535 streams are bound, no more can be");
+                                          "': 65535 streams are bound, no more can be; destroy "
+                                          "or unbind some that are not used");
     }
     // Reserves room, so that ending a stream needs no memory.
     if (tenant.streams.size() == tenant.streams.capacity()) {

@@ -620,8 +620,9 @@ typedef struct gpushare_allocator_options {
   int64_t timeout_ns; /* of WAIT; 0: as FAIL, but for the code */
   /* For RECLAIM, on the allocating thread, which holds no lock of gpushare: frees memory of the
    * same virtual device and returns 1 to try again, 0 to give up, after which an allocation that has a
-   * timeout waits, or GPUSHARE_RECLAIM_STOP. Called at most 16 times an allocation. It may allocate; an allocation that it
-   * makes from this allocator does not call it again. No exception may leave it; in C++, declare it noexcept. */
+   * timeout waits, or GPUSHARE_RECLAIM_STOP. Called at most 16 times an allocation, and not for one that is larger than
+   * all that the virtual device may hold. It may allocate; an allocation that it makes from this allocator does not call
+   * it again. No exception may leave it; in C++, declare it noexcept. */
   int (*reclaim)(void* context, uint64_t asked, uint64_t left);
   void* reclaim_context;
 } gpushare_allocator_options;
@@ -818,7 +819,7 @@ GPUSHARE_API gpushare_status gpushare_stream_set_async(gpushare_stream stream,
                                                        uint64_t bytes);
 
 /* Calls `function` with `argument` on a thread of the driver's when the stream comes to it; what follows on the
- * stream waits for its end. It must not call the driver (CUDA_ERROR_NOT_PERMITTED). Not held, and its time is
+ * stream waits for its end. It must call neither the driver (CUDA_ERROR_NOT_PERMITTED) nor gpushare. Not held, and its time is
  * not charged: a host function that is put on the stream past gpushare is, as if the device had worked. */
 GPUSHARE_API gpushare_status gpushare_stream_launch_host(gpushare_stream stream,
                                                          void (*function)(void*), void* argument);
