@@ -222,6 +222,23 @@ TEST_F(EngineTest, HighPriorityTakesOpenGrantsBack) {
   Drop(batch);
 }
 
+// The only tenant gets grants of 2 ms, which would keep another that comes waiting.
+TEST_F(EngineTest, WhatTheOnlyTenantWasGrantedIsTakenBackWhenAnotherComes) {
+  Tenant a = Make({});
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(Launch(a, Micros(20)), Verdict::kAdmitted);
+    Synchronize(a);
+  }
+  ASSERT_EQ(Launch(a, Micros(20)), Verdict::kAdmitted);  // it has a grant now
+  Tenant b = Make({});
+  int admitted = 0;
+  while (admitted < 90 && Launch(a, Micros(20), clock().Now()) == Verdict::kAdmitted) ++admitted;
+  // The window of 200 us, and the time in which the host launched them.
+  EXPECT_LT(admitted, 30);
+  Synchronize(a);
+  for (Tenant* each : {&a, &b}) Drop(*each);
+}
+
 TEST_F(EngineTest, ALostDeviceIsSurvived) {
   Tenant t = Make({});
   ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
