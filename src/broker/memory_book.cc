@@ -159,6 +159,7 @@ bool MemoryBook::ReadAnswers(Time now, Changed& changed) {
         usage.memory_asked.load(std::memory_order_acquire) != limits.memory_answered.load(kRelaxed);
     if (asks && !member.queued) {
       member.queued = true;
+      if (family() != nullptr) member.turn = ++family()->asked;
       queue_.push_back(&member);
     }
   }
@@ -170,6 +171,18 @@ bool MemoryBook::SiblingWaits() const {
   return std::any_of(
       family()->books.begin(), family()->books.end(),
       [this](const MemoryBook* book) { return book != this && !book->queue_.empty(); });
+}
+
+bool MemoryBook::IsBehindSibling(const Member& member) const {
+  if (family() == nullptr) return false;
+  return std::any_of(family()->books.begin(), family()->books.end(), [&](const MemoryBook* book) {
+    if (book == this || book->queue_.empty()) return false;
+    const Member& first = *book->queue_.front();
+    const uint64_t wanted = first.seat->usage->memory_wanted.load(kRelaxed);
+    // Whose own quota is used up is not kept waiting by this member.
+    return first.turn < member.turn && first.front_since != kNever && wanted > first.granted &&
+           wanted - first.granted <= book->own_free();
+  });
 }
 
 uint64_t MemoryBook::Recall(uint64_t bytes, const Member& but, bool also_used, Time now,
@@ -241,6 +254,12 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
   }
   if (wanted > member.granted && wanted <= limit_ && !member.draining && !member.recalled) {
     const uint64_t more = wanted - member.granted;
+    if (more <= free() && IsBehindSibling(member)) {
+      // The sibling does not wait for longer than this, and what it leaves is this member's.
+      if (member.front_since == kNever) member.front_since = now;
+      waits_for_others_ = true;
+      if (now - member.front_since < 2 * options_.patience) return false;
+    }
     if (more > free()) {
       waits_for_dead_ = coming() > 0 && more <= free_then();
       if (waits_for_dead_) {
@@ -268,8 +287,9 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
     }
     if (more <= free()) {
       const uint64_t headroom =
-          queue_.size() > 1 ? 0
-                            : std::max(options_.least_headroom, limit_ / options_.headroom_parts);
+          queue_.size() > 1 || SiblingWaits()
+              ? 0
+              : std::max(options_.least_headroom, limit_ / options_.headroom_parts);
       Grant(member, std::min(free(), more + std::min(headroom, free() - more)), changed);
     } else {
       Grant(member, free(), changed);  // a smaller request may fit

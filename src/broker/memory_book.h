@@ -51,6 +51,7 @@ struct MemoryPool {
   // reclaiming.
   std::vector<MemoryBook*> books = {};
   uint64_t used = 0, reclaiming = 0;
+  uint64_t asked = 0;  // requests of its members so far
 
   uint64_t own_free() const { return capacity > granted ? capacity - granted : 0; }
   uint64_t free() const {
@@ -94,6 +95,7 @@ class MemoryBook {
     bool draining = false;        // it gets no more
     bool to_shrink = false;       // draining, and still to be asked for what it does not use
     bool queued = false;          // its request is in the queue
+    uint64_t turn = 0;            // of its request among those of its family; 0: it has no family
     Time front_since = kNever;    // when its request at the front of the queue began to wait
     bool asked_all = false;       // all others have been asked for what it lacks
     bool behind_dead = false;     // at the front, waiting for memory that is being reclaimed
@@ -165,6 +167,8 @@ class MemoryBook {
   bool ReadAnswers(Time now, Changed& changed);
   // Whether a request waits in another book of its family.
   bool SiblingWaits() const;
+  // Whether the request at the front of a sibling came before the member's, and waits for the family's memory.
+  bool IsBehindSibling(const Member& member) const;
   // Serves the first request. Whether it has been answered.
   bool Serve(Time now, Changed& changed);
   void Answer(Member& member, uint32_t asked);

@@ -105,6 +105,47 @@ TEST(MemoryBookFamilies, ASiblingThatDoesNotAnswerIsNotWaitedForLong) {
   EXPECT_EQ(second.granted(), 16 * kOneMiB);
 }
 
+TEST(MemoryBookFamilies, RequestsOfSiblingsAreServedInTheOrderInWhichTheyCame) {
+  for (const bool gives : {true, false}) {
+    FamilyOfBooks books;
+    Pages own, first, second;
+    books.parent.Join(own.seat, books.changed);
+    own.usage.memory_charged = 48 * kOneMiB;
+    books.first.Join(first.seat, books.changed);
+    books.second.Join(second.seat, books.changed);
+    first.Ask(20 * kOneMiB);
+    books.Look(InMs(0));
+    own.AnswerRecall();
+    books.Look(InMs(1));
+    ASSERT_FALSE(first.answered()) << "16 MiB are free";
+    second.Ask(4 * kOneMiB);
+    books.Look(InMs(2));
+    EXPECT_FALSE(second.answered()) << "it would take what the earlier one waits for";
+    if (gives) {
+      own.usage.memory_charged = 40 * kOneMiB;
+      own.AnswerRecall();
+      for (int looks = 0; looks < 3; ++looks) {
+        books.Look(InMs(3));
+        own.AnswerRecall();
+      }
+      ASSERT_TRUE(first.answered());
+      EXPECT_GE(first.granted(), 20 * kOneMiB);
+    }
+    Time now = InMs(3);
+    for (int looks = 0; looks < 10; ++looks) {
+      const Time next = books.Look(now);
+      if (first.answered() && second.answered()) break;
+      if (gives) own.AnswerRecall();
+      now = std::max(now + Nanos(1), next);
+    }
+    ASSERT_TRUE(second.answered());
+    EXPECT_LE(now, InMs(410));
+    if (gives) {
+      EXPECT_GE(second.granted(), 4 * kOneMiB);
+    }
+  }
+}
+
 // Whichever of the books is looked at first.
 TEST(MemoryBookFamilies, WhoIsRefusedHearsOfItWhenTheSiblingsHaveAnswered) {
   FamilyOfBooks books(32 * kOneMiB, 32 * kOneMiB);
