@@ -28,26 +28,30 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
   base::
       HasProcessBarrier();  // the first call takes milliseconds; later ones hold the lock (purse.h)
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.PushContext(context), "cuCtxPushCurrent"));
-  absl::StatusOr<std::unique_ptr<meter::TimeLine>> time_line =
-      meter::TimeLine::Create(driver, impl->events);
-  driver.PopContext();
-  if (!time_line.ok()) return std::move(time_line).status();
-  impl->time_line = *std::move(time_line);
+  {
+    const struct Pop {
+      ~Pop() { driver.PopContext(); }
+      driver::Driver& driver;
+    } pop{driver};
+    GPUSHARE_ASSIGN_OR_RETURN(impl->time_line, meter::TimeLine::Create(driver, impl->events));
+  }
   impl->marker_cost = impl->time_line->marker_cost();
   {
     const Section section(*impl);
     impl->submit_offset = impl->time_line->submit_offset();
     impl->offset_seen = impl->clock.Now();
   }
-  Impl* const raw = impl.get();
-  impl->reconciler = impl->clock.StartService("gpushare-meter", [raw] { raw->Reconcile(); });
-  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+  // The thread comes last: once it runs, only ~Engine() ends it.
+  std::unique_ptr<Engine> engine(new Engine(std::move(impl)));
+  Impl* const raw = engine->impl_.get();
+  raw->reconciler = raw->clock.StartService("gpushare-meter", [raw] { raw->Reconcile(); });
+  return engine;
 }
 
 Engine::~Engine() {
   impl_->stopping.store(true, std::memory_order_release);
   impl_->Poke();
-  impl_->reconciler->Join();
+  if (impl_->reconciler != nullptr) impl_->reconciler->Join();
   impl_->driver.PushContext(impl_->context);
   impl_->time_line.reset();
   impl_->events.Clear();
@@ -69,18 +73,27 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   Gate* const gate = tenant->gate.get();
   const Section section(*impl_);
   // Reserves room, so that launching threads need no memory to add to these lists.
-  const size_t most = impl_->tenants.size() + 1;
-  impl_->tenants.reserve(most);
-  impl_->grants.reserve(most);
-  impl_->open_tenants.reserve(most);
-  impl_->taken_from.reserve(most);
+  const size_t most = impl_->registered.load(std::memory_order_relaxed) + 1;
+  if (most > impl_->grants.capacity()) {
+    impl_->open_tenants.reserve(2 * most);
+    impl_->taken_from.reserve(2 * most);
+    impl_->grants.reserve(2 * most);
+  }
   tenant->id =
       impl_->arbiter.Add(options.limits, now, budget == nullptr ? sched::kNoTenant : budget->id);
+  if (tenant->id >= impl_->tenants.size()) {
+    try {
+      impl_->tenants.resize(tenant->id + 1);
+    } catch (...) {
+      impl_->arbiter.Remove(tenant->id, now);
+      throw;
+    }
+  }
+  // From here on nothing fails.
   if (budget != nullptr) ++budget->children;
   // What the only tenant was granted is more than it may have beside another.
   if (impl_->arbiter.tenants() == 2) impl_->TakeAllCredit(now);
   impl_->SetDelay(*tenant);
-  if (tenant->id >= impl_->tenants.size()) impl_->tenants.resize(tenant->id + 1);
   impl_->tenants[tenant->id] = std::move(tenant);
   impl_->registered.fetch_add(1, std::memory_order_relaxed);
   return gate;
@@ -127,7 +140,8 @@ void Engine::RemoveTenant(Gate* gate) {
     engine.commands_a_batch = 0;  // it may have been measured on this tenant
     Add(tenant.stats, engine.of_removed);
     // The reconciler may hold copies of this tenant's markers until its next round.
-    engine.removed_tenants.push_back(std::move(engine.tenants[tenant.id]));
+    tenant.next_removed = std::move(engine.removed_tenants);
+    engine.removed_tenants = std::move(engine.tenants[tenant.id]);
     engine.RunArbiter(now, nullptr);
   }
   engine.Poke();

@@ -438,11 +438,12 @@ void Engine::Impl::Reconcile() {
       context_ends.store(false, std::memory_order_release);
     }
     if (events_suspect.exchange(false)) RenewEvents();
+    std::unique_ptr<TenantState> gone;
     {
-      std::vector<std::unique_ptr<TenantState>> gone;
       const Section section(*this);
       gone.swap(removed_tenants);
     }
+    while (gone != nullptr) gone = std::move(gone->next_removed);
     completed.clear();
     while (QueryMarkers(round)) {
     }

@@ -232,6 +232,7 @@ struct TenantState {
   sched::DelayBudget delay_budget;  // used if the tenant is of the high band
   bool grant_stands = false;  // keep its grant though its band is closed or the device is to drain
   bool suspended = false, removed = false;
+  std::unique_ptr<TenantState> next_removed;
   absl::Status health;  // of its own context
   // Work of this tenant that was let through because another tenant might be waiting for it. `passed`: when that last
   // happened, or when such work was last measured. `hold`: how long its work is held the next time at least (0: none was ever
@@ -325,7 +326,7 @@ struct Engine::Impl {
   size_t leases_asked ABSL_GUARDED_BY(mu) = 0;  // `leases` has room for this many more
   uint64_t next_lease ABSL_GUARDED_BY(mu) = 1;
   uint64_t next_marker ABSL_GUARDED_BY(mu) = 1;
-  std::vector<std::unique_ptr<TenantState>> removed_tenants ABSL_GUARDED_BY(mu);
+  std::unique_ptr<TenantState> removed_tenants ABSL_GUARDED_BY(mu);  // the list by next_removed
   Totals of_removed ABSL_GUARDED_BY(mu);
   std::vector<LaunchRecord> scratch ABSL_GUARDED_BY(mu);
   std::vector<sched::Grant> grants ABSL_GUARDED_BY(mu);      // scratch

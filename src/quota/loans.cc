@@ -13,11 +13,13 @@ namespace gpushare::quota {
 
 void LoanBook::Join(Account& account) {
   const std::lock_guard lock(lock_);
+  MakeRoom();
   Add(account);
 }
 
 bool LoanBook::Join(Account& account, Account& rest) {
   const std::lock_guard lock(lock_);
+  MakeRoom();
   const uint64_t guarantee = account.guarantee_.exchange(0);
   if (!Grow(account, guarantee, account.limit_.load(), rest)) {
     account.guarantee_.store(guarantee);
@@ -25,6 +27,10 @@ bool LoanBook::Join(Account& account, Account& rest) {
   }
   Add(account);
   return true;
+}
+
+void LoanBook::MakeRoom() {
+  if (accounts_.size() == accounts_.capacity()) accounts_.reserve(2 * accounts_.size() + 4);
 }
 
 void LoanBook::Add(Account& account) {

@@ -101,6 +101,7 @@ class LoanBook {
   void PassOn(Account& from, Account& to, uint64_t bytes);  // moves lent bytes
   bool Grow(Account& account, uint64_t guarantee, uint64_t most, Account& rest);
   void Shrink(Account& account, uint64_t guarantee, uint64_t most, Account& rest);
+  void MakeRoom();  // for one account more, before anything changes
   void Add(Account& account);
 
   std::atomic<uint32_t> borrowers_{0};

@@ -43,6 +43,20 @@ Time State::Observe(Time t) {
 Arbiter::Arbiter(const ArbiterOptions& options) : state_(std::make_unique<State>(options)) {}
 Arbiter::~Arbiter() = default;
 
+void State::MakeRoom(size_t entries) {
+  const size_t n = tenants.size() + entries;
+  if (n <= room) return;
+  const size_t more = 2 * n;
+  tenants.reserve(more);
+  for (IndexedHeap::Positions* table : {&position_f, &position_r, &position_capped}) {
+    table->reserve(more);
+  }
+  free_ids.reserve(more);
+  capped.Reserve(more);
+  for (BandState& b : bands) b.Reserve(more);
+  room = more;
+}
+
 TenantId State::NewEntry(const TenantLimits& limits) {
   TenantId id;
   if (!free_ids.empty()) {
@@ -51,15 +65,8 @@ TenantId State::NewEntry(const TenantLimits& limits) {
   } else {
     id = static_cast<TenantId>(tenants.size());
     tenants.emplace_back();
-    const size_t n = tenants.size();
-    position_f.resize(n, IndexedHeap::kAbsent);
-    position_r.resize(n, IndexedHeap::kAbsent);
-    position_capped.resize(n, IndexedHeap::kAbsent);
-    if (n > free_ids.capacity()) {  // reserves room everywhere, so that decisions never allocate
-      const size_t room = 2 * n;
-      free_ids.reserve(room);
-      capped.Reserve(room);
-      for (BandState& b : bands) b.Reserve(room);
+    for (IndexedHeap::Positions* table : {&position_f, &position_r, &position_capped}) {
+      table->resize(tenants.size(), IndexedHeap::kAbsent);
     }
   }
   TenantState& t = at(id);
@@ -78,11 +85,17 @@ TenantId State::NewEntry(const TenantLimits& limits) {
 TenantId Arbiter::Add(const TenantLimits& limits, Time now, TenantId parent) {
   State& s = *state_;
   s.Observe(now);
-  const TenantId id = s.NewEntry(Usable(limits));
+  const TenantLimits usable = Usable(limits);
+  const bool is_child = s.Known(parent);
+  // All that needs memory: what follows cannot fail half-way.
+  Places places;
+  if (is_child) places = s.MakePlaces(parent, usable.band);
+  s.MakeRoom(1 + kMostGroups);
+  const TenantId id = s.NewEntry(usable);
   ++s.live;
-  if (s.Known(parent)) {
+  if (is_child) {
     Family* const family = s.FamilyOf(s.at(parent));
-    s.Enter(id, family != nullptr ? *family : *s.MakeFamily(parent));
+    s.Enter(id, family != nullptr ? *family : *s.MakeFamily(parent, places), places);
   } else {
     ++s.band(s.at(id)).registered;
   }
@@ -99,6 +112,11 @@ void Arbiter::Update(TenantId tenant, const TenantLimits& limits, Time now) {
   if (!s.Known(tenant)) return;
   TenantLimits next = Usable(limits);
   Family* const family = s.FamilyOf(s.at(tenant));
+  Places places;
+  if (family != nullptr && next.band != s.at(tenant).limits.band) {
+    places = s.MakePlaces(tenant, next.band);
+    s.MakeRoom(kMostGroups);
+  }
   if (family != nullptr && family->parent == tenant) {
     s.SetFamilyLimits(*family, next);
     next = AsMember(next);
@@ -118,7 +136,7 @@ void Arbiter::Update(TenantId tenant, const TenantLimits& limits, Time now) {
     s.at(tenant).limits.band = next.band;
     s.at(tenant).peers = &s.band(s.at(tenant));
     if (family != nullptr) {
-      s.Enter(tenant, *family);
+      s.Enter(tenant, *family, places);
     } else {
       ++s.band(s.at(tenant)).registered;
     }

@@ -30,17 +30,40 @@ TenantLimits AsMember(const TenantLimits& limits) {
   return member;
 }
 
+Places State::MakePlaces(TenantId member, Band band) {
+  Places places;
+  Family* const family = FamilyOf(at(member));
+  const auto make = [&](Band in) {
+    const auto i = static_cast<size_t>(in);
+    const TenantId group_id = family == nullptr ? kNobody : family->groups[i];
+    if (group_id == kNobody && places.groups[i] == nullptr) {
+      places.groups[i] = std::make_unique<Group>(&position_f, &position_r);
+    }
+    Group& group = group_id == kNobody ? *places.groups[i] : *at(group_id).group;
+    const size_t most = group.members + 2;  // the parent, and its first child
+    if (most <= group.room) return;
+    group.Reserve(2 * most);
+    group.room = 2 * most;
+  };
+  make(band);
+  if (family != nullptr) return places;
+  make(at(member).limits.band);
+  places.family = std::make_unique<Family>();
+  if (families.size() == families.capacity()) families.reserve(2 * families.size() + 1);
+  return places;
+}
+
 // Makes a family of a tenant that gets its first child. The group's entry takes over the tenant's tags, its cap's bucket, and
 // what it has in flight.
-Family* State::MakeFamily(TenantId parent) {
-  families.push_back(std::make_unique<Family>());
+Family* State::MakeFamily(TenantId parent, Places& places) {
+  families.push_back(std::move(places.family));
   Family* const family = families.back().get();
   Unfile(parent);
   --band(at(parent)).registered;
   family->parent = parent;
   family->limits = at(parent).limits;
   family->bucket = at(parent).bucket;
-  Enter(parent, *family);
+  Enter(parent, *family, places);
   TenantState& t = at(parent);
   TenantState& entry = at(t.group_id);
   entry.f = t.f;
@@ -57,14 +80,14 @@ Family* State::MakeFamily(TenantId parent) {
   return family;
 }
 
-void State::Enter(TenantId id, Family& family) {
+void State::Enter(TenantId id, Family& family, Places& places) {
   const Band in = at(id).limits.band;
   TenantId& group_id = family.groups[static_cast<size_t>(in)];
   if (group_id == kNobody) {
     group_id = NewEntry(OfGroup(family.limits, in));
     TenantState& entry = at(group_id);
     entry.peers = &band(entry);
-    entry.group = std::make_unique<Group>(&position_f, &position_r);
+    entry.group = std::move(places.groups[static_cast<size_t>(in)]);
     entry.group->family = &family;
     entry.is_group = true;
     entry.f = LeastOther(group_id);
@@ -72,10 +95,7 @@ void State::Enter(TenantId id, Family& family) {
     ++band(entry).registered;
   }
   Group& group = *at(group_id).group;
-  if (++group.members > group.room) {  // reserves room, so that decisions need no memory
-    group.room = 2 * group.members;
-    group.Reserve(group.room);
-  }
+  ++group.members;
   at(id).group_id = group_id;
   at(id).peers = &group;
 }

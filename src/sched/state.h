@@ -124,8 +124,17 @@ struct Family {
 struct Group : Peers {
   using Peers::Peers;
   Family* family = nullptr;
-  size_t members = 0, room = 0;
+  size_t members = 0;
+  size_t room = 0;  // members for which memory is reserved, so that decisions need none
 };
+
+// What a tenant needs to join a family: allocated beforehand, so that it does not fail half-way.
+struct Places {
+  std::unique_ptr<Family> family;                // for a parent without one
+  std::array<std::unique_ptr<Group>, 3> groups;  // by band: those that the family lacks
+};
+inline constexpr size_t kMostGroups =
+    2;  // new ones at a time: of the parent's band and of the child's
 
 struct Arbiter::State {
   explicit State(const ArbiterOptions& o) : options(o) {
@@ -168,14 +177,18 @@ struct Arbiter::State {
   void FileFamily(const TenantState& t);  // call it after the member `t` was filed
 
   // ---- families.cc: budgets inside budgets
-  TenantId NewEntry(const TenantLimits& limits);
+  // Reserves memory everywhere for so many more entries, so that NewEntry() and decisions never allocate.
+  void MakeRoom(size_t entries);
+  TenantId NewEntry(const TenantLimits& limits);  // call MakeRoom() before
   Family* FamilyOf(const TenantState& t) const {  // null: without parent and children
     return t.group_id == kNobody ? nullptr : tenants[t.group_id].group->family;
   }
+  // For a tenant that joins `member`'s family, or makes one of it, in `band`.
+  Places MakePlaces(TenantId member, Band band);
   // A tenant that is not filed joins or leaves the group of a family in its band. Leave() may end the group, but not the family.
-  void Enter(TenantId id, Family& family);
+  void Enter(TenantId id, Family& family, Places& places);
   void Leave(TenantId id);
-  Family* MakeFamily(TenantId parent);
+  Family* MakeFamily(TenantId parent, Places& places);
   void SetFamilyLimits(Family& family, const TenantLimits& limits);
 
   // ---- virtual_time.cc: F and R
@@ -250,6 +263,7 @@ struct Arbiter::State {
 
   ArbiterOptions options;
   std::vector<TenantState> tenants;
+  size_t room = 0;  // for so many there is memory everywhere
   std::vector<TenantId> free_ids;
   size_t unchecked = 0;  // calls since the last check of the books
   int live = 0;

@@ -167,7 +167,7 @@ Gpu::~Gpu() {
     {
       base::MutexLock lock(&mutex_);
       // Releasing a child's last memory may end its parent, so all are held meanwhile.
-      for (VirtualDevice* device : retired_) {
+      for (const auto& [tenant, device] : retired_) {
         if (device->TryHold()) left.push_back(device);
       }
     }

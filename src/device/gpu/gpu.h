@@ -214,7 +214,16 @@ class Gpu final : private quota::Source, private quota::Holder {
   // Whether `limits` of `device` are within its parent's limits and cover its children's.
   absl::Status CheckFamily(const VirtualDevice& device, const spec::Limits& limits) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Seat> TakeSeat(VirtualDevice* device, const Admission::Promise& promise)
+  // All or nothing, also if the host has no memory. None: the unpromised memory is not enough.
+  absl::StatusOr<std::optional<Seat>> TakeSeat(VirtualDevice* device,
+                                               const Admission::Promise& promise,
+                                               const spec::Limits& limits)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The slot to take next, which is not taken yet.
+  absl::StatusOr<uint32_t> FindSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes back the device's promises. Returns its place among the seated.
+  std::map<const Tenant*, VirtualDevice*>::node_type GiveUpSeat(VirtualDevice* device,
+                                                                const Seat& seat)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t HeldByQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t HeldWithoutQuota() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -271,7 +280,8 @@ class Gpu final : private quota::Source, private quota::Holder {
   uint32_t slots_used_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<uint32_t> free_slots_ ABSL_GUARDED_BY(mutex_);
   std::map<const Tenant*, VirtualDevice*> seated_ ABSL_GUARDED_BY(mutex_);
-  std::set<VirtualDevice*> retired_ ABSL_GUARDED_BY(mutex_);  // gone, with memory left
+  // Gone, with memory left. They move here from seated_, which takes no memory.
+  std::multimap<const Tenant*, VirtualDevice*> retired_ ABSL_GUARDED_BY(mutex_);
   // Devices with a seat whose quota was made smaller than what they hold.
   std::set<VirtualDevice*> over_quota_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::Stream, std::weak_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);

@@ -24,7 +24,7 @@ namespace gpushare::device {
 // is charged to the lender.
 uint64_t Gpu::HeldByQuotas() {
   uint64_t held = 0;
-  for (const VirtualDevice* device : retired_) {
+  for (const auto& [tenant, device] : retired_) {
     const quota::Account& account = device->account();
     if (device->has_quota()) held += loans_.WithoutLoan(account);
   }
@@ -111,42 +111,65 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const spec::Limits& 
       UpdateUnpromised();
       GPUSHARE_RETURN_IF_ERROR(CheckFamily(*device, limits));
       GPUSHARE_RETURN_IF_ERROR(books_->Check(tenant.name(), 0, promise, HeldWithoutQuota()));
-      if (!device->has_quota() || loans_.Join(device->account(), *unpromised_)) {
-        GPUSHARE_ASSIGN_OR_RETURN(Seat seat, TakeSeat(device, promise));
-        if (VirtualDevice* const parent = device->parent()) {
-          seat.of_parent = parent->of_children_.Add({std::nullopt, limits.compute.guarantee});
-        }
-        return seat;
-      }
+      GPUSHARE_ASSIGN_OR_RETURN(std::optional<Seat> seat, TakeSeat(device, promise, limits));
+      if (seat.has_value()) return *seat;
     }
     GPUSHARE_RETURN_IF_ERROR(AskFor(tenant, *promise.memory));
   }
 }
 
-absl::StatusOr<Gpu::Seat> Gpu::TakeSeat(VirtualDevice* device, const Admission::Promise& promise) {
+absl::StatusOr<uint32_t> Gpu::FindSlot() {
+  if (!free_slots_.empty()) return free_slots_.back();
+  if (slots_used_ >> kChunkBits >= slots_.size()) {
+    return absl::ResourceExhaustedError("there are too many virtual devices on this GPU");
+  }
+  std::atomic<Chunk*>& chunk = slots_[slots_used_ >> kChunkBits];
+  if (chunk.load(std::memory_order_relaxed) == nullptr) {
+    constexpr size_t kSlots = size_t{1} << kChunkBits;
+    free_slots_.reserve(slots_used_ + kSlots);  // so that Forget() needs no memory
+    chunk.store(new Chunk[kSlots]{}, std::memory_order_release);
+  }
+  return slots_used_;
+}
+
+absl::StatusOr<std::optional<Gpu::Seat>> Gpu::TakeSeat(VirtualDevice* device,
+                                                       const Admission::Promise& promise,
+                                                       const spec::Limits& limits) {
   Seat seat;
-  if (!free_slots_.empty()) {
-    seat.slot = free_slots_.back();
-    free_slots_.pop_back();
-  } else {
-    if (slots_used_ >> kChunkBits >= slots_.size()) {
-      if (device->has_quota()) loans_.Retire(device->account(), *unpromised_);
-      UpdateUnpromised();
-      return absl::ResourceExhaustedError("there are too many virtual devices on this GPU");
+  GPUSHARE_ASSIGN_OR_RETURN(seat.slot, FindSlot());
+  bool joined = false;
+  try {
+    seated_[&device->tenant()] = device;
+    seat.promise = books_->Add(promise);
+    if (VirtualDevice* const parent = device->parent()) {
+      seat.of_parent = parent->of_children_.Add({std::nullopt, limits.compute.guarantee});
     }
-    seat.slot = slots_used_;
-    std::atomic<Chunk*>& chunk = slots_[seat.slot >> kChunkBits];
-    if (chunk.load(std::memory_order_relaxed) == nullptr) {
-      chunk.store(new Chunk[size_t{1} << kChunkBits]{}, std::memory_order_release);
-    }
+    joined = !device->has_quota() || loans_.Join(device->account(), *unpromised_);
+  } catch (...) {
+    GiveUpSeat(device, seat);
+    throw;
+  }
+  if (!joined) {
+    GiveUpSeat(device, seat);
+    return std::nullopt;
+  }
+  // From here on nothing fails.
+  if (free_slots_.empty()) {
     ++slots_used_;
+  } else {
+    free_slots_.pop_back();
   }
   slots_[seat.slot >> kChunkBits].load(std::memory_order_relaxed)[seat.slot & kChunkMask].store(
       device, std::memory_order_release);
-  seat.promise = books_->Add(promise);
-  seated_[&device->tenant()] = device;
   if (session_ != nullptr) UpdateUnpromised();
   return seat;
+}
+
+std::map<const Tenant*, VirtualDevice*>::node_type Gpu::GiveUpSeat(VirtualDevice* device,
+                                                                   const Seat& seat) {
+  books_->Remove(seat.promise);
+  if (VirtualDevice* const parent = device->parent()) parent->of_children_.Remove(seat.of_parent);
+  return seated_.extract(&device->tenant());
 }
 
 absl::Status Gpu::Change(VirtualDevice* device, const spec::Limits& limits) {
@@ -169,10 +192,11 @@ absl::Status Gpu::Change(VirtualDevice* device, const spec::Limits& limits) {
                                      {std::nullopt, limits.compute.guarantee});
         break;
       }
+      // Before anything changes, since it needs memory. HeldByQuotas() removes it if it holds no more than its quota.
+      if (limits.memory.has_value()) over_quota_.insert(device);
       if (!limits.memory.has_value() ||
           loans_.SetLimits(account, *limits.memory, most, *unpromised_)) {
         books_->Replace(device->seat_.promise, promise);
-        if (limits.memory.has_value() && loans_.Over(account) != 0) over_quota_.insert(device);
         if (session_ != nullptr) UpdateUnpromised();
         return absl::OkStatus();
       }
@@ -230,13 +254,8 @@ Room Gpu::RoomFor(const Tenant& tenant) {
 
 void Gpu::Return(VirtualDevice* device) {
   base::MutexLock lock(&mutex_);
-  books_->Remove(device->seat_.promise);
-  if (VirtualDevice* const parent = device->parent()) {
-    parent->of_children_.Remove(device->seat_.of_parent);
-  }
-  seated_.erase(&device->tenant());
+  retired_.insert(GiveUpSeat(device, device->seat_));
   over_quota_.erase(device);
-  retired_.insert(device);
   if (device->has_quota()) loans_.Retire(device->account(), *unpromised_);
   devices_.erase(device->seat_.promise);
   // Its streams keep the device alive, so they are unbound already.
@@ -249,7 +268,8 @@ void Gpu::Forget(VirtualDevice* device) {
   const uint32_t slot = device->seat_.slot;
   slots_[slot >> kChunkBits].load(std::memory_order_relaxed)[slot & kChunkMask].store(
       nullptr, std::memory_order_release);
-  retired_.erase(device);
+  const auto [begin, end] = retired_.equal_range(&device->tenant());
+  retired_.erase(std::find_if(begin, end, [&](const auto& one) { return one.second == device; }));
   if (&device->account() != unpromised_.get()) denied_before_ += device->account().Usage().denied;
   free_slots_.push_back(slot);
   UpdateUnpromised();
@@ -311,7 +331,7 @@ uint64_t Gpu::HeldByAll() const {
     if (device->has_quota()) held += device->account().Usage().committed;
   };
   for (const auto& [tenant, device] : seated_) count(device);
-  for (const VirtualDevice* device : retired_) count(device);
+  for (const auto& [tenant, device] : retired_) count(device);
   return held;
 }
 
@@ -328,7 +348,7 @@ quota::Holder::Figures Gpu::figures() const {
     if (&device->account() != unpromised_.get()) all.denied += device->account().Usage().denied;
   };
   for (const auto& [tenant, device] : seated_) count(device);
-  for (const VirtualDevice* device : retired_) count(device);
+  for (const auto& [tenant, device] : retired_) count(device);
   return all;
 }
 

@@ -72,23 +72,30 @@ absl::Status Admission::Check(const std::string& tenant, uint64_t id, const Prom
 
 uint64_t Admission::Add(const Promise& promise) {
   const uint64_t id = ++last_id_;
+  promises_[id];
   Replace(id, promise);
   return id;
 }
 
 void Admission::Replace(uint64_t id, const Promise& promise) {
-  Remove(id);
-  promises_[id] = promise;
-  memory_ += promise.memory.value_or(0);
-  guarantees_ += Units(promise.guarantee);
+  const auto at = promises_.find(id);
+  if (at == promises_.end()) return;
+  Count(at->second, -1);
+  at->second = promise;
+  Count(promise, 1);
 }
 
 void Admission::Remove(uint64_t id) {
   const auto at = promises_.find(id);
   if (at == promises_.end()) return;
-  memory_ -= at->second.memory.value_or(0);
-  guarantees_ -= Units(at->second.guarantee);
+  Count(at->second, -1);
   promises_.erase(at);
+}
+
+void Admission::Count(const Promise& promise, int times) {
+  const auto factor = static_cast<uint64_t>(times);  // modulo 2^64
+  memory_ += factor * promise.memory.value_or(0);
+  guarantees_ += times * Units(promise.guarantee);
 }
 
 int64_t Admission::Units(double guarantee) {

@@ -39,7 +39,7 @@ class Admission {
   // without a quota; the message says what would. `id`: the promise that it would replace, 0: none.
   absl::Status Check(const std::string& tenant, uint64_t id, const Promise& promise,
                      uint64_t held) const;
-  // Without a check. An id is never 0 and never comes again.
+  // Without a check. An id is never 0 and never comes again. Only Add() needs memory.
   uint64_t Add(const Promise& promise);
   void Replace(uint64_t id, const Promise& promise);
   void Remove(uint64_t id);
@@ -55,6 +55,7 @@ class Admission {
   // Sums of fractions that come and go must not drift: they are counted in units.
   static constexpr double kGuaranteeUnit = 1e-12;
   static int64_t Units(double guarantee);
+  void Count(const Promise& promise, int times);
 
   uint64_t capacity_;
   uint64_t last_id_ = 0;

@@ -34,10 +34,10 @@ absl::Status Partitions::Split() {
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuDevSmResourceSplitByCount"));
   base::MutexLock lock(&mutex_);
   if (split_) return absl::OkStatus();
+  uses_.assign(steps.size(), 0);  // needs memory, so it comes first
   split_ = true;
   steps_ = std::move(steps);
   step_sms_ = sms;
-  uses_.assign(steps_.size(), 0);
   return absl::OkStatus();
 }
 
@@ -62,9 +62,10 @@ absl::StatusOr<std::shared_ptr<Partition>> Partitions::Make(const std::string& t
                                                             const Partition* old) {
   GPUSHARE_RETURN_IF_ERROR(Split());
   const size_t wanted = StepsFor(share);
-  std::vector<size_t> taken;
+  const std::shared_ptr<Partition> made(new Partition(*this));
   {
     base::MutexLock lock(&mutex_);
+    std::vector<size_t> taken;
     if (old != nullptr) {
       taken.assign(old->steps_.begin(), old->steps_.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                   wanted, old->steps_.size())));
@@ -94,12 +95,11 @@ absl::StatusOr<std::shared_ptr<Partition>> Partitions::Make(const std::string& t
            .total = 1'000'000});
     }
     for (const size_t step : taken) ++uses_[step];
+    made->steps_ = std::move(taken);  // from here on it gives them back
   }
   std::vector<driver::Driver::SmStep> resources;
-  resources.reserve(taken.size());
-  for (const size_t step : taken) resources.push_back(steps_[step]);
-  // From here on it gives its steps back.
-  const std::shared_ptr<Partition> made(new Partition(*this, std::move(taken)));
+  resources.reserve(made->steps_.size());
+  for (const size_t step : made->steps_) resources.push_back(steps_[step]);
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
       driver_.CreateGreenContext(&made->green_, ordinal_, resources), "cuGreenCtxCreate"));
   GPUSHARE_RETURN_IF_ERROR(

@@ -40,11 +40,10 @@ class Partition {
 
  private:
   friend class Partitions;
-  Partition(Partitions& owner, std::vector<size_t> steps)
-      : owner_(owner), steps_(std::move(steps)) {}
+  explicit Partition(Partitions& owner) : owner_(owner) {}
 
   Partitions& owner_;
-  const std::vector<size_t> steps_;
+  std::vector<size_t> steps_;
   driver::GreenContext green_ = nullptr;
   driver::Context context_ = nullptr;
   int sms_ = 0;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that fail since the host has no memory change nothing, and the same call succeeds afterwards.
 #include <functional>
+#include <optional>
+#include <ostream>
+#include <string_view>
+#include <utility>
 
 #include "gpushare/c/gpushare.h"
 #include "tests/contract/failing_memory.h"
@@ -72,6 +76,120 @@ TEST_F(HostMemoryCallsTest, AWatchdogThatIsNotStartedDoesNotStopTheClock) {
                  runtime_->SleepFor(absl::Milliseconds(1));
                });
   EXPECT_GE(failed, 4);
+}
+
+// ---- Tenants and virtual devices
+
+struct NewDevice {
+  bool is_child;
+  const char* spec;
+};
+
+class HostMemoryVirtualDevicesTest : public HostMemoryCallsTest,
+                                     public ::testing::WithParamInterface<NewDevice> {
+ protected:
+  Tenant MakeNew(const Tenant& parent) {
+    return Must(Tenant::Create(*runtime_,
+                               {.name = "new", .parent = GetParam().is_child ? &parent : nullptr}));
+  }
+  struct Books {
+    uint64_t memory_left, used_on_device;
+    double guarantee_left;
+    size_t devices, in_snapshot;
+    bool operator==(const Books&) const = default;
+    friend void PrintTo(const Books& books, std::ostream* out) {
+      *out << books.memory_left << " bytes and " << books.guarantee_left << " left, "
+           << books.used_on_device << " used, " << books.devices << " virtual devices, "
+           << books.in_snapshot << " in the snapshot";
+    }
+  };
+  Books Now() {
+    gpushare_room room = {};
+    room.struct_size = sizeof(room);
+    EXPECT_EQ(gpushare_gpu_get_room(gpu_->handle(), &room), GPUSHARE_OK);
+    return {room.memory_left, UsedOnDevice(), room.guarantee_left,
+            static_cast<size_t>(room.virtual_devices),
+            Must(Snapshot::Take(*runtime_)).devices.size()};
+  }
+};
+
+TEST_P(HostMemoryVirtualDevicesTest, OneThatIsNotCreatedLeavesNothing) {
+  const Tenant team = MakeTenant("team");
+  const VirtualDevice other =
+      Must(VirtualDevice::Create(*gpu_, team, "memory=1GiB,memory_cap=2GiB,compute=40%"));
+  const Tenant tenant = MakeNew(team);
+  gpushare_spec spec = {};
+  spec.struct_size = sizeof(spec);
+  const std::string_view text = GetParam().spec;
+  ASSERT_EQ(gpushare_spec_parse(text.data(), text.size(), &spec), GPUSHARE_OK);
+  gpushare_vdev device = nullptr;
+  const auto create = [&] {
+    return gpushare_vdev_create(gpu_->handle(), tenant.handle(), &spec, &device);
+  };
+  const Books before = Now();
+  const int failed = FailEach(create, [&](gpushare_status code) {
+    if (code == GPUSHARE_OK) {
+      ASSERT_EQ(gpushare_vdev_destroy(device), GPUSHARE_OK);
+    }
+    EXPECT_EQ(Now(), before);
+    ASSERT_OK(other.Resize("weight=2"));  // the arbiter checks its books, in debug builds
+    const Allocator allocator = Must(Allocator::Create(other));
+    const Allocation allocation = Must(allocator.Allocate(MiB(1)));
+  });
+  EXPECT_GE(failed, 10);
+  ASSERT_EQ(create(), GPUSHARE_OK) << gpushare_last_message();
+  EXPECT_EQ(Now().devices, before.devices + 1);
+  ASSERT_EQ(gpushare_vdev_destroy(device), GPUSHARE_OK);
+  EXPECT_EQ(Now(), before);
+}
+
+TEST_P(HostMemoryVirtualDevicesTest, EndsAllTheSame) {
+  const Tenant team = MakeTenant("team");
+  const VirtualDevice other =
+      Must(VirtualDevice::Create(*gpu_, team, "memory=1GiB,memory_cap=2GiB,compute=40%"));
+  const Tenant tenant = MakeNew(team);
+  const Books before = Now();
+  VirtualDevice device = Must(VirtualDevice::Create(*gpu_, tenant, GetParam().spec));
+  FailEach(
+      [&] {
+        std::optional<VirtualDevice> one(std::move(device));
+        one.reset();
+        return GPUSHARE_OK;
+      },
+      [&](gpushare_status) {
+        EXPECT_EQ(Now(), before);
+        device = Must(VirtualDevice::Create(*gpu_, tenant, GetParam().spec));
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(Specs, HostMemoryVirtualDevicesTest,
+                         ::testing::Values(NewDevice{false, "memory=1GiB"},
+                                           NewDevice{false,
+                                                     "memory=1GiB,memory_cap=2GiB,compute=10%"},
+                                           NewDevice{false, "cap=30%,priority=low"},
+                                           NewDevice{true, "memory=512MiB,guarantee=10%"},
+                                           NewDevice{true, "priority=low"},
+                                           NewDevice{false, "memory=1GiB,isolation=context"},
+                                           NewDevice{false, "compute=25%,isolation=green"}));
+
+TEST_F(HostMemoryCallsTest, ATenantThatIsNotCreatedLeavesNothing) {
+  gpushare_tenant_options options = {};
+  options.struct_size = sizeof(options);
+  options.name = "a-name-that-is-too-long-to-be-kept-in-a-string-itself";
+  const gpushare_label label = {"purpose", "a-value-that-is-too-long-to-be-kept-in-a-string"};
+  options.labels = &label;
+  options.label_count = 1;
+  const Tenant team = MakeTenant("team");
+  options.parent = team.handle();
+  gpushare_tenant tenant = nullptr;
+  const auto create = [&] { return gpushare_tenant_create(runtime_->handle(), &options, &tenant); };
+  const int failed = FailEach(create, [&](gpushare_status code) {
+    if (code != GPUSHARE_OK) {
+      ASSERT_EQ(create(), GPUSHARE_OK) << gpushare_last_message();
+    }
+    ASSERT_EQ(gpushare_tenant_destroy(tenant), GPUSHARE_OK);
+  });
+  EXPECT_GE(failed, 5);
 }
 
 }  // namespace

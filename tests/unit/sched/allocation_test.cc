@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decisions allocate no memory once the tenants are registered.
+// Decisions allocate no memory once the tenants are registered, and a registration that finds none changes nothing.
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -10,6 +10,7 @@
 
 namespace {
 std::atomic<int> allocations{0};
+int fails_in = 0;  // 1: the next one fails
 }  // namespace
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -18,6 +19,7 @@ std::atomic<int> allocations{0};
 #endif
 void* operator new(size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
+  if (fails_in > 0 && --fails_in == 0) throw std::bad_alloc();
   if (void* p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
@@ -64,6 +66,52 @@ TEST(Allocation, NoneAfterRegistration) {
   EXPECT_EQ(allocations.load() - before, 0);
   EXPECT_GT(granted, 10'000);
   EXPECT_STREQ(arbiter.CheckInvariants(), "");
+}
+
+// Makes the call again and again, each time with a later one of its allocations failing, until none fails.
+// Returns how many failed.
+template <typename Call, typename Then>
+int FailEach(const Call& call, const Then& then) {
+  for (int failed = 0;; ++failed) {
+    fails_in = failed + 1;
+    try {
+      call();
+      fails_in = 0;
+      return failed;
+    } catch (const std::bad_alloc&) {
+      fails_in = 0;
+      then();
+    }
+  }
+}
+
+TEST(Allocation, ARegistrationWithoutMemoryChangesNothing) {
+  int failed = 0;
+  // Each number of tenants before, since the books grow now and then.
+  for (int before = 0; before < 20; ++before) {
+    Arbiter arbiter{ArbiterOptions{}};
+    TenantId parent = kNoTenant;
+    for (int i = 0; i <= before; ++i) parent = arbiter.Add({}, Time(Nanos(0)));
+    const auto add = [&](Band band, TenantId in_family_of) {
+      TenantId id = kNoTenant;
+      failed += FailEach([&] { id = arbiter.Add({.band = band}, Time(Nanos(0)), in_family_of); },
+                         [&, tenants = arbiter.tenants()] {
+                           EXPECT_STREQ(arbiter.CheckInvariants(), "");
+                           EXPECT_EQ(arbiter.tenants(), tenants);
+                         });
+      EXPECT_STREQ(arbiter.CheckInvariants(), "");
+      return id;
+    };
+    add(Band::kNormal, kNoTenant);
+    const TenantId first = add(Band::kLow, parent);  // makes the family, and a group in each band
+    add(Band::kLow, parent);
+    add(Band::kLow, parent);
+    // The first child moves to another band, where the family has no group.
+    failed += FailEach([&] { arbiter.Update(first, {.band = Band::kHigh}, Time(Nanos(0))); },
+                       [&] { EXPECT_STREQ(arbiter.CheckInvariants(), ""); });
+    EXPECT_STREQ(arbiter.CheckInvariants(), "");
+  }
+  EXPECT_GT(failed, 100);
 }
 
 }  // namespace
