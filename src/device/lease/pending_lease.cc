@@ -33,6 +33,15 @@ void Raise(const base::UniqueFd& event) {
 
 // ---- The line
 
+LeaseLine::LeaseLine(const VirtualDevice& device)
+    : clock_(device.gpu().clock()),
+      no_memory_(absl::ResourceExhaustedError("lease request: the host has no memory left")),
+      late_(absl::DeadlineExceededError(absl::StrCat(
+          "tenant ", Quoted(device.tenant().name()), " on GPU ", device.gpu().ordinal(),
+          ": no lease before the deadline, since others that were asked for before it wait; wait "
+          "longer ('timeout')"))),
+      called_off_(absl::CancelledError("lease request: it was called off")) {}
+
 LeaseLine::~LeaseLine() {
   {
     const base::MutexLock lock(&mutex_);
@@ -115,7 +124,7 @@ void LeaseLine::Serve(PendingLease& request) {
   try {
     acquired = Lease::Acquire(request.device_, request.request_);
   } catch (const std::bad_alloc&) {
-    acquired = absl::ResourceExhaustedError("the host has no memory left");
+    acquired = no_memory_;
   }
   bool wanted;
   {
@@ -146,11 +155,7 @@ int LeaseLine::Expire(void* context) {
       if (at == line.waiting_.end()) return 0;
       late = line.expiring_ = *at;
       line.waiting_.erase(at);
-      const VirtualDevice& device = *late->device_;
-      late->Finish(absl::DeadlineExceededError(absl::StrCat(
-          "tenant ", Quoted(device.tenant().name()), " on GPU ", device.gpu().ordinal(),
-          ": no lease before the deadline, since others that were asked for before it wait; wait "
-          "longer ('timeout')")));
+      late->Finish(line.late_);
     }
     if (late->done_) late->done_();
     {
@@ -250,7 +255,7 @@ void PendingLease::CallOff() {
     called_off_ = true;
     if (state_ == State::kWaits) std::erase(line_->waiting_, this);
     given_back = std::move(outcome_);
-    Finish(absl::CancelledError("lease request: it was called off"));
+    Finish(line_->called_off_);
   }
   if (waits) device_->gate().LookAtCalledOff();
 }

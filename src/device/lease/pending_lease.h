@@ -36,7 +36,7 @@ class PendingLease;
 // The requests of one virtual device.
 class LeaseLine {
  public:
-  explicit LeaseLine(base::Clock& clock) : clock_(clock) {}
+  explicit LeaseLine(const VirtualDevice& device);
   ~LeaseLine();  // requires that no request is left; not on its own thread
   LeaseLine(const LeaseLine&) = delete;
   LeaseLine& operator=(const LeaseLine&) = delete;
@@ -55,6 +55,8 @@ class LeaseLine {
   void Changed();
 
   base::Clock& clock_;
+  // What requests may end with. Made beforehand, since a copy needs no memory: these ends must not fail.
+  const absl::Status no_memory_, late_, called_off_;
   std::atomic<uint32_t> changed_{
       0};  // incremented when a request joins, and when the thread is done with one
   std::atomic<uint32_t> starting_{0};  // a ClockLock

@@ -83,7 +83,7 @@ bool VirtualDevice::SpendsAll() const {
 
 std::shared_ptr<LeaseLine> VirtualDevice::lease_line() {
   const base::MutexLock lock(&mutex_);
-  if (lease_line_ == nullptr) lease_line_ = std::make_shared<LeaseLine>(raw_gpu_->clock());
+  if (lease_line_ == nullptr) lease_line_ = std::make_shared<LeaseLine>(*this);
   return lease_line_;
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that fail since the host has no memory change nothing, and the same call succeeds afterwards.
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -76,6 +78,95 @@ TEST_F(HostMemoryCallsTest, AWatchdogThatIsNotStartedDoesNotStopTheClock) {
                  runtime_->SleepFor(absl::Milliseconds(1));
                });
   EXPECT_GE(failed, 4);
+}
+
+// ---- Lease requests, which a thread of gpushare serves. A `done` runs on that thread, so it can make its memory fail.
+
+class HostMemoryLeaseRequestsTest : public HostMemoryCallsTest {
+ protected:
+  // Makes two requests of `device`, and meanwhile the nth allocation of the thread that serves them fails (0: all do). `holder`: has the
+  // GPU to itself meanwhile. Returns whether one failed.
+  bool AskTwice(const VirtualDevice& device, int nth, const LeaseOptions& first,
+                const LeaseOptions& second, const VirtualDevice* holder = nullptr) {
+    std::optional<FailingMemory> fails;
+    std::atomic<int> over{0};
+    const auto await = [&](int all) {
+      for (int i = 0; over < all && i < 20'000; ++i) runtime_->SleepFor(absl::Microseconds(100));
+      EXPECT_EQ(over, all);
+    };
+    const int before = FailingMemory::failed();
+    {
+      LeaseRequest starts = Must(LeaseRequest::Ask(device, {}, [&] {
+        fails.emplace(nth);
+        ++over;
+      }));
+      await(1);
+    }
+    std::optional<Lease> holds;
+    if (holder != nullptr) {
+      holds.emplace(
+          Must(Lease::Acquire(*holder, {.maximum = absl::Seconds(100), .exclusive = true})));
+    }
+    LeaseRequest one = Must(LeaseRequest::Ask(device, first, [&] { ++over; }));
+    LeaseRequest other = Must(LeaseRequest::Ask(device, second, [&] { ++over; }));
+    await(3);
+    first_ = one.Take().status();
+    second_ = other.Take().status();
+    holds.reset();
+    const LeaseRequest ends = Must(LeaseRequest::Ask(device, {}, [&] {
+      fails.reset();
+      ++over;
+    }));
+    await(4);
+    return FailingMemory::failed() != before;
+  }
+  absl::Status first_, second_;
+};
+
+TEST_F(HostMemoryLeaseRequestsTest, OneThatCannotBeServedSaysSo) {
+  const VirtualDevice device = MakeDevice("a", "");
+  int refused = 0;
+  bool failed = true;
+  for (int nth = 0; failed && !HasFailure(); ++nth) {  // 0: all fail
+    SCOPED_TRACE(nth);
+    failed = AskTwice(device, nth, {}, {});
+    for (const absl::Status& status : {first_, second_}) {
+      EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+      if (!status.ok()) ++refused;
+    }
+  }
+  EXPECT_GE(refused, 2);
+}
+
+TEST_F(HostMemoryLeaseRequestsTest, DeadlinesAreKept) {
+  const VirtualDevice device = MakeDevice("a", ""), holder = MakeDevice("b", "");
+  int failures = 0;
+  bool failed = true;
+  for (int nth = 0; failed && !HasFailure(); ++nth) {  // 0: all fail
+    SCOPED_TRACE(nth);
+    // The second one's passes while the first one waits.
+    failed = AskTwice(device, nth, {.timeout = absl::Milliseconds(300)},
+                      {.timeout = absl::Milliseconds(100)}, &holder);
+    failures += failed ? 1 : 0;
+    for (const absl::Status& status : {first_, second_}) {
+      EXPECT_TRUE(absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status)) << status;
+    }
+  }
+  EXPECT_GE(failures, 2);
+}
+
+TEST_F(HostMemoryLeaseRequestsTest, EndAllTheSame) {
+  const VirtualDevice device = MakeDevice("a", ""), holder = MakeDevice("b", "");
+  const Lease holds =
+      Must(Lease::Acquire(holder, {.maximum = absl::Seconds(100), .exclusive = true}));
+  const LeaseRequest before = Must(LeaseRequest::Ask(device));
+  std::optional<LeaseRequest> request(Must(LeaseRequest::Ask(device)));
+  FailEach(
+      [&] {
+        request.reset();
+        return GPUSHARE_OK;
+      },
+      [&](gpushare_status) { request.emplace(Must(LeaseRequest::Ask(device))); });
 }
 
 // ---- Tenants and virtual devices
@@ -171,6 +262,31 @@ INSTANTIATE_TEST_SUITE_P(Specs, HostMemoryVirtualDevicesTest,
                                            NewDevice{true, "priority=low"},
                                            NewDevice{false, "memory=1GiB,isolation=context"},
                                            NewDevice{false, "compute=25%,isolation=green"}));
+
+TEST_F(HostMemoryCallsTest, AResizeThatFailsChangesNothing) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB,memory_cap=2GiB,compute=10%");
+  const Allocator allocator = Must(Allocator::Create(device));
+  const Allocation allocation = Must(allocator.Allocate(MiB(600)));
+  const auto left = [&] {
+    gpushare_room room = {};
+    room.struct_size = sizeof(room);
+    EXPECT_EQ(gpushare_gpu_get_room(gpu_->handle(), &room), GPUSHARE_OK);
+    return std::pair(room.memory_left, room.guarantee_left);
+  };
+  const std::string before = Must(device.spec()).ToString();
+  const auto left_before = left();
+  const std::string_view text = "memory=512MiB,memory_cap=1GiB,compute=20%";  // less than it holds
+  gpushare_spec spec = {};
+  spec.struct_size = sizeof(spec);
+  ASSERT_EQ(gpushare_spec_parse(text.data(), text.size(), &spec), GPUSHARE_OK);
+  const int failed = FailEach([&] { return gpushare_vdev_resize(device.handle(), &spec); },
+                              [&](gpushare_status code) {
+                                if (code == GPUSHARE_OK) return;
+                                EXPECT_EQ(Must(device.spec()).ToString(), before);
+                                EXPECT_EQ(left(), left_before);
+                              });
+  EXPECT_GE(failed, 1);
+}
 
 TEST_F(HostMemoryCallsTest, ATenantThatIsNotCreatedLeavesNothing) {
   gpushare_tenant_options options = {};
