@@ -345,6 +345,17 @@ std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough, bool sm
   return taken;
 }
 
+Suballocator::Range Suballocator::TakeOneIdle() {
+  const auto at = std::find_if(segments_.begin(), segments_.end(),
+                               [](const Segment& segment) { return segment.live == 0; });
+  if (at == segments_.end()) return {};
+  for (const auto& [stream, owner] : owners_) MergeSetApart(owner.get());
+  const Range taken{at->base, at->bytes};
+  Drop(&*at);
+  segments_.erase(at);
+  return taken;
+}
+
 std::vector<Suballocator::Range> Suballocator::TakeSurplus(const Want& next,
                                                            const std::vector<StreamId>& but) {
   const double reserved = static_cast<double>(stats_.reserved) + static_cast<double>(next.bytes);

@@ -123,6 +123,8 @@ class Suballocator {
   // them, so they may only be given to a call that waits for it, as the driver's free does. Leaves out segments with free blocks
   // of the streams `but`, which is sorted.
   std::vector<Range> TakeIdle(uint64_t enough, const std::vector<StreamId>& but = {});
+  // Any one of them, without using host memory; of 0 bytes if there is none.
+  Range TakeOneIdle();
   // Call it before getting the segment `next`: removes idle segments of the same kind and at least its size if otherwise more
   // than `most_idle` of all reserved bytes would be idle. So a program whose sizes change does not keep segments for the old
   // sizes, and one whose sizes repeat gives nothing back. `but`: as in TakeIdle().

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,7 +35,7 @@ MemoryPool::MemoryPool(VirtualDevice& device)
 
 template <typename Take>
 uint64_t MemoryPool::GiveBack(const Take& take, bool waits) {
-  std::vector<Range> ranges;
+  decltype(take()) ranges{};
   std::optional<VirtualDevice::GivingBack> giving;
   {
     const std::lock_guard lock(lock_);
@@ -315,8 +317,19 @@ uint64_t MemoryPool::Trim(uint64_t enough, std::optional<Time> began) {
 }
 
 void MemoryPool::Orphan() {
+  const std::shared_ptr<MemoryPool> self = shared_from_this();
   orphan_.store(true);
-  GiveBackIdle(UINT64_MAX, /*waits=*/true, std::nullopt);
+  try {
+    GiveBackIdle(UINT64_MAX, /*waits=*/true, std::nullopt);
+  } catch (const std::bad_alloc&) {  // one at a time, then: an allocator ends without memory too
+    Range one;
+    const auto take = [&] {
+      one = blocks_.TakeOneIdle();
+      return std::span(&one, one.bytes == 0 ? 0 : 1);
+    };
+    while (GiveBack(take, /*waits=*/true) != 0) {
+    }
+  }
 }
 
 uint64_t MemoryPool::Abandon(bool give) {

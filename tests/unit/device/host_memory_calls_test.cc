@@ -308,5 +308,38 @@ TEST_F(HostMemoryCallsTest, ATenantThatIsNotCreatedLeavesNothing) {
   EXPECT_GE(failed, 5);
 }
 
+// ---- Allocators
+
+class HostMemoryAllocatorsTest : public HostMemoryCallsTest,
+                                 public ::testing::WithParamInterface<AllocationStrategy> {};
+
+TEST_P(HostMemoryAllocatorsTest, EndAllTheSame) {
+  const VirtualDevice device = MakeDevice("a", "memory=512MiB");
+  const uint64_t before = UsedOnDevice();
+  std::optional<Allocator> allocator;
+  const auto create = [&] {
+    allocator.emplace(Must(Allocator::Create(device, {.strategy = GetParam()})));
+    for (const Bytes size : {MiB(30), MiB(1), MiB(40)}) {
+      static_cast<void>(Must(allocator->Allocate(size)));
+    }
+  };
+  create();
+  FailEach(
+      [&] {
+        allocator.reset();
+        return GPUSHARE_OK;
+      },
+      [&](gpushare_status) {
+        EXPECT_EQ(UsedOnDevice(), before);
+        EXPECT_EQ(Must(Snapshot::Take(*runtime_)).devices.at(0).memory.used, Bytes(0));
+        create();
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, HostMemoryAllocatorsTest,
+                         ::testing::Values(AllocationStrategy::kSuballocating,
+                                           AllocationStrategy::kPool,
+                                           AllocationStrategy::kSwappable));
+
 }  // namespace
 }  // namespace gpushare

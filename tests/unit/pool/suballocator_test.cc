@@ -243,6 +243,21 @@ TEST_F(SuballocatorTest, IdleSegmentsAreGivenBackLargestFirst) {
   EXPECT_FALSE(pool_.Free(held, kB));
 }
 
+TEST_F(SuballocatorTest, IdleSegmentsAreTakenOneByOne) {
+  const uint64_t small = Allocate(4096, kA), held = Allocate(32 * kMiB, kB),
+                 large = Allocate(64 * kMiB, kB);
+  EXPECT_EQ(pool_.TakeOneIdle().bytes, 0u);
+  Free(small, kA);  // set apart
+  Free(large, kB);
+  EXPECT_EQ(pool_.TakeOneIdle().bytes, 2 * kMiB);
+  EXPECT_EQ(Check(), "");
+  EXPECT_EQ(pool_.TakeOneIdle().base, large);
+  EXPECT_EQ(pool_.TakeOneIdle().bytes, 0u);
+  EXPECT_EQ(Check(), "");
+  EXPECT_EQ(pool_.stats().reserved, 32 * kMiB);
+  Free(held, kB);
+}
+
 TEST_F(SuballocatorTest, SegmentsOfStreamsThatAreToBeSparedStay) {
   const uint64_t small = Allocate(4096, kA), of_a = Allocate(32 * kMiB, kA),
                  of_b = Allocate(64 * kMiB, kB);
