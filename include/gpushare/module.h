@@ -57,7 +57,7 @@ class Function {
   CUfunc_st* native() const { return native_; }
 
   // The part of the GPU's SMs that a launch of this shape can occupy: ceil(blocks / blocks per SM) / SMs,
-  // at most 1.
+  // at most 1. 1 on a GPU that runs one kernel at a time.
   absl::StatusOr<Share> Footprint(const Gpu& gpu, const LaunchShape& shape) const {
     const gpushare_shape c = internal::ToC(shape);
     double footprint = 0;

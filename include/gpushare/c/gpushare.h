@@ -749,7 +749,8 @@ typedef struct gpushare_shape {
   uint32_t shared_bytes;
 } gpushare_shape;
 
-/* Part of the device's SMs that one launch can hold, (0, 1]: ceil(blocks / blocks per SM) / SMs. */
+/* Part of the device's SMs that one launch can hold, (0, 1]: ceil(blocks / blocks per SM) / SMs. 1 on a device that runs
+ * one kernel at a time (CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS is 0). */
 GPUSHARE_API gpushare_status gpushare_function_footprint(gpushare_gpu gpu,
                                                          struct CUfunc_st* function,
                                                          const gpushare_shape* shape,

@@ -68,7 +68,16 @@ TEST_F(StreamTest, AHostFunctionInTheMiddleIsNotCharged) {
   EXPECT_EQ(stream.LaunchHost(nullptr, nullptr).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(StreamTest, FootprintIsThatOfTheShape) {
+// On a device that runs one kernel at a time, each has all of it.
+TEST_F(StreamTest, FootprintIsTheWholeOfASerialDevice) {
+  EXPECT_NEAR(Must(spin_.Footprint(*gpu_, {.grid = {1}, .block = {1}})).fraction(), 1.0, 1e-4);
+}
+
+class OverlappingStreamTest : public StreamTest {
+  std::string config() const override { return "sms=100,memory=8GiB,clock=virtual"; }
+};
+
+TEST_F(OverlappingStreamTest, FootprintIsThatOfTheShape) {
   EXPECT_NEAR(Must(spin_.Footprint(*gpu_, Whole())).fraction(), 1.0, 1e-4);
   EXPECT_NEAR(Must(spin_.Footprint(*gpu_, {.grid = {25}, .block = {64}})).fraction(), 0.25, 1e-4);
   EXPECT_NEAR(Must(spin_.Footprint(*gpu_, {.grid = {1}, .block = {1}})).fraction(), 0.01, 1e-4);
