@@ -449,7 +449,13 @@ void Engine::Impl::Reconcile() {
     }
     stamped.clear();
     for (Marker& marker : completed) {
-      const absl::StatusOr<Nanos> stamp = StampOf(marker);
+      // A status without a message needs no memory of the host.
+      absl::StatusOr<Nanos> stamp = absl::Status(absl::StatusCode::kResourceExhausted, "");
+      try {
+        stamp = StampOf(marker);
+      } catch (const std::bad_alloc&) {
+        // The driver refused it: the marker has failed.
+      }
       if (!stamp.ok()) events_suspect = true;
       if (!stamp.ok() && !marker.failed) {
         marker.failed = true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's events and its time line die with the engine's context. A primary context that was reset comes back to life
 // when it is retained again; then the events and the time line are made anew.
+#include <new>
 #include <utility>
 
 #include "gate/state.h"
@@ -20,7 +21,13 @@ void Engine::Impl::RenewEvents() {
   // Never popped: the context that was pushed before is that of the former life.
   if (driver.PushContext(context) != driver::Result::kSuccess) return;
   events.Renew();
-  absl::StatusOr<std::unique_ptr<meter::TimeLine>> made = meter::TimeLine::Create(driver, events);
+  // Without a message, which needs no memory of the host.
+  absl::StatusOr<std::unique_ptr<meter::TimeLine>> made =
+      absl::Status(absl::StatusCode::kResourceExhausted, "");
+  try {
+    made = meter::TimeLine::Create(driver, events);
+  } catch (const std::bad_alloc&) {
+  }
   if (!made.ok()) {
     events.Abandon();
     return;

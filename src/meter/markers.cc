@@ -66,16 +66,22 @@ absl::StatusOr<std::unique_ptr<TimeLine>> TimeLine::Create(driver::Driver& drive
   driver::Stream stream = nullptr;
   GPUSHARE_RETURN_IF_ERROR(
       driver::ToStatus(driver.CreateStream(&stream, 0), "cuStreamCreateWithPriority"));
+  const struct Destroys {
+    ~Destroys() { driver.DestroyStream(stream); }
+    driver::Driver& driver;
+    driver::Stream stream;
+  } destroys{driver, stream};
   driver::Event base = nullptr;
-  if (const driver::Result result = pool.Take(&base); result != driver::Result::kSuccess) {
-    driver.DestroyStream(stream);
-    return driver::ToStatus(result, "cuEventCreate");
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(pool.Take(&base), "cuEventCreate"));
+  std::unique_ptr<TimeLine> time_line;
+  try {
+    time_line.reset(new TimeLine(driver, pool, base));
+  } catch (...) {
+    pool.Give(base);
+    throw;
   }
-  std::unique_ptr<TimeLine> time_line(new TimeLine(driver, pool, base));
-  absl::Status status = driver::ToStatus(driver.RecordEvent(base, stream), "cuEventRecord");
-  if (status.ok()) status = time_line->Calibrate(stream);
-  driver.DestroyStream(stream);
-  if (!status.ok()) return status;
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.RecordEvent(base, stream), "cuEventRecord"));
+  GPUSHARE_RETURN_IF_ERROR(time_line->Calibrate(stream));
   return time_line;
 }
 

@@ -21,7 +21,10 @@ constexpr double kPatience = 0.1, kMostPatienceNs = 1e6;
 
 }  // namespace
 
-Replay::Replay(int sm_count) : sm_count_(sm_count), free_(sm_count) {}
+Replay::Replay(int sm_count) : sm_count_(sm_count), free_(sm_count) {
+  // One that holds no SMs, since it is bound by the memory; the others hold one or more.
+  running_.reserve(static_cast<size_t>(sm_count) + 1);
+}
 
 Replay::StreamId Replay::AddStream(uint32_t tenant, int priority) {
   Note({.kind = Call::Kind::kAddStream, .tenant = tenant, .priority = priority});
@@ -62,6 +65,11 @@ void Replay::RemoveStream(StreamId id) {
 }
 
 void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
+  // Nothing that is called later needs memory of the host.
+  const size_t most = streams_[id].done.size() + streams_[id].items.size() + 1;
+  for (std::vector<Command>* list : {&streams_[id].done, &streams_[id].last}) {
+    if (list->capacity() < most) list->reserve(2 * most);
+  }
   Note({.kind = Call::Kind::kAppend, .stream = id, .command = command, .at = not_before});
   Stream& stream = streams_[id];
   stream.alone_ns.reset();
@@ -288,7 +296,9 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   }
   batch.alone = !batch.guessed && stream.shared_ns <= kAlone * stream.resident_ns;
   batch.beside_ns = std::exchange(stream.beside_ns, 0);
-  batch.commands.swap(stream.done);
+  stream.last.clear();
+  stream.last.swap(stream.done);
+  batch.commands = stream.last;
   stream.patience_ns = std::min(stream.patience_ns + kPatience * batch.used_ns, kMostPatienceNs);
   stream.alone_ns.reset();
   stream.used_ns = stream.shared_ns = stream.resident_ns = 0;

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -96,7 +97,7 @@ class Replay {
     double beside_ns = 0;
     bool guessed = false;  // charged by prediction, since the model saw next to nothing of it
     double late_ns = 0;    // by how much it ended later than in the model; negative: earlier
-    std::vector<Command> commands;
+    std::span<const Command> commands;  // until the stream's next batch is completed
   };
   enum class End {
     kStamped,  // the marker began when the batch ended
@@ -213,7 +214,8 @@ class Replay {
     int gave = 0;            // for a pinned graph: SMs that it gave up to very late commands
     std::optional<double> alone_ns;  // see AloneNs()
     double patience_ns = 0;  // how much of its lateness may still be given to others' graphs
-    std::vector<Command> done;
+    // The commands of the batch in progress that are done, and those of the last batch. Both have room for all of `items` too.
+    std::vector<Command> done, last;
   };
   struct Running {
     double end;

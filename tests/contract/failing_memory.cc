@@ -12,6 +12,8 @@ namespace {
 thread_local bool fails_all = false;
 thread_local int fails_in = 0;
 std::atomic<int> failures{0};
+std::atomic<bool> fails_elsewhere{false};
+thread_local bool spared = false;  // the thread that has a FailingMemoryElsewhere
 }  // namespace
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -29,6 +31,7 @@ bool Fails(const void* caller) {
       at >= reinterpret_cast<uintptr_t>(&etext)) {
     return false;
   }
+  if (fails_elsewhere.load(std::memory_order_relaxed)) return !spared;
   return fails_all || (fails_in > 0 && --fails_in == 0);
 }
 }  // namespace
@@ -86,6 +89,15 @@ FailingMemory::~FailingMemory() {
   fails_all = false;
   fails_in = 0;
 }
+FailingMemoryElsewhere::FailingMemoryElsewhere() {
+  spared = true;
+  fails_elsewhere = true;
+}
+FailingMemoryElsewhere::~FailingMemoryElsewhere() {
+  fails_elsewhere = false;
+  spared = false;
+}
+
 int FailingMemory::failed() { return failures.load(); }
 
 }  // namespace gpushare::work

@@ -19,6 +19,15 @@ class FailingMemory {
   static int failed();
 };
 
+// While it exists, all allocations of all other threads fail: of those that gpushare has started, say.
+class FailingMemoryElsewhere {
+ public:
+  FailingMemoryElsewhere();
+  ~FailingMemoryElsewhere();
+  FailingMemoryElsewhere(const FailingMemoryElsewhere&) = delete;
+  FailingMemoryElsewhere& operator=(const FailingMemoryElsewhere&) = delete;
+};
+
 }  // namespace gpushare::work
 
 #endif  // GPUSHARE_TESTS_CONTRACT_FAILING_MEMORY_H_

@@ -80,6 +80,40 @@ TEST_F(HostMemoryCallsTest, AWatchdogThatIsNotStartedDoesNotStopTheClock) {
   EXPECT_GE(failed, 4);
 }
 
+// ---- The meter's thread
+
+class HostMemoryMeterTest : public StreamTest {};
+
+TEST_F(HostMemoryMeterTest, GoesOn) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  const auto launch = [&](int launches = 20) {
+    for (int i = 0; i < launches; ++i) ASSERT_OK(Spin(stream, absl::Microseconds(100)));
+    ASSERT_OK(stream.Synchronize());
+    runtime_->SleepFor(absl::Milliseconds(20));
+  };
+  launch();  // so that the thread has memory for its rounds
+  {
+    const work::FailingMemoryElsewhere fails;
+    launch(500);
+  }
+  for (const char* call : {"cuEventElapsedTime", "cuEventQuery"}) {
+    SCOPED_TRACE(call);
+    ASSERT_OK(Inject(std::string("error call=") + call + " code=1"));
+    const int before = FailingMemory::failed();
+    {
+      const work::FailingMemoryElsewhere fails;
+      launch();
+    }
+    EXPECT_GT(FailingMemory::failed(), before);
+    ASSERT_OK(Inject("clear"));
+    launch();
+  }
+  const absl::Duration before = Must(device.stats()).compute.measured;
+  launch();
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(Must(device.stats()).compute.measured - before), 2, 0.1);
+}
+
 // ---- Lease requests, which a thread of gpushare serves. A `done` runs on that thread, so it can make its memory fail.
 
 class HostMemoryLeaseRequestsTest : public HostMemoryCallsTest {
