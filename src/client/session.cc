@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 #include <utility>
 #include <variant>
 
@@ -170,6 +171,7 @@ absl::StatusOr<std::shared_ptr<GpuSession>> Session::OpenGpu(const std::string& 
   GPUSHARE_ASSIGN_OR_RETURN(Opened opened, Open(connection_.get(), gpu));
   gpu.session = std::make_shared<GpuSession>(clock_, fork_mark_, memory, std::move(opened.pages),
                                              std::move(opened.spec), options_.open_on_loss);
+  gpus_.reserve(gpus_.size() + 1);  // once the thread runs, nothing fails
   gpu.thread =
       clock_.StartService("gpushare-limits", [this, raw = gpu.session.get()] { Serve(*raw); });
   gpus_.push_back(std::move(gpu));
@@ -192,16 +194,20 @@ void Session::DrainStop() {
 
 void Session::Run() {
   while (!stopping()) {
-    if (clock_.LookEvery() == Nanos(0)) {
-      ipc::AwaitReadable(std::array<int, 2>{connection_.get(), stop_.get()}, clock_, kNever);
-    } else {
-      Pause(kLookAtConnection);
+    try {
+      if (clock_.LookEvery() == Nanos(0)) {
+        ipc::AwaitReadable(std::array<int, 2>{connection_.get(), stop_.get()}, clock_, kNever);
+      } else {
+        Pause(kLookAtConnection);
+      }
+      if (stopping()) return;
+      DrainStop();
+      if (!BrokerIsGone()) continue;
+      if (!evicted_) FindBroker();
+      if (evicted_) return;
+    } catch (const std::bad_alloc&) {  // it looks again, when the host may have some memory
+      Pause(options_.first_retry);
     }
-    if (stopping()) return;
-    DrainStop();
-    if (!BrokerIsGone()) continue;
-    if (!evicted_) FindBroker();
-    if (evicted_) return;
   }
 }
 
@@ -233,7 +239,7 @@ void Session::FindBroker() {
   for (const Gpu& gpu : gpus_) gpu.session->Lose(/*goes_on=*/false, /*for_good=*/true);
 }
 
-bool Session::TryAgain() {
+bool Session::TryAgain() try {
   const base::ClockLock talking(clock_, talking_);
   absl::StatusOr<base::UniqueFd> fd = Dial();
   if (!fd.ok()) return false;
@@ -247,6 +253,8 @@ bool Session::TryAgain() {
   CloseInChildren(connection_.get());
   for (size_t i = 0; i < gpus_.size(); ++i) gpus_[i].session->Resume(std::move(pages[i]));
   return true;
+} catch (const std::bad_alloc&) {  // there may be some the next time
+  return false;
 }
 
 }  // namespace gpushare::client

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ipc/socket.h"
+#include "tests/contract/failing_memory.h"
 #include "tests/unit/client/fake_broker.h"
 #include "tests/unit/ipc/child.h"
 
@@ -98,6 +99,36 @@ TEST_F(SessionTest, SaysWhoItIsAndIsWelcomed) {
     EXPECT_EQ((*session)->tenant(), "who you are");
   }
   broker.join();
+}
+
+TEST_F(SessionTest, WithoutHostMemoryItsThreadWaitsForSome) {
+  const BrokerPages pages, next;
+  base::UniqueFd fd;
+  std::thread broker([&] { fd = Welcome(pages); });
+  auto session = Connect();
+  ASSERT_TRUE(session.ok()) << session.status();
+  ASSERT_TRUE((*session)->OpenGpu("GPU-0", kGiB, 100).ok());
+  broker.join();
+  const int before = work::FailingMemory::failed();
+  {
+    const work::FailingMemoryElsewhere fails;
+    fd.Reset();
+    while (work::FailingMemory::failed() == before) std::this_thread::yield();
+    // It looks again, and finds no memory for that either.
+    const int looked = work::FailingMemory::failed();
+    while (work::FailingMemory::failed() == looked) std::this_thread::yield();
+  }
+  // Then it finds that the broker has gone, and dials the next one.
+  fd = Accept();
+  Next(fd.get());
+  {
+    const int dialed = work::FailingMemory::failed();
+    const work::FailingMemoryElsewhere fails;
+    Say(fd.get(), ipc::Welcome{.session = 2, .tenant = "a"});
+    while (work::FailingMemory::failed() == dialed) std::this_thread::yield();
+  }
+  fd = Welcome(next);
+  session->reset();
 }
 
 TEST_F(SessionTest, ARefusalIsItsError) {
