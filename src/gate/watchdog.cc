@@ -46,7 +46,7 @@ void Watchdog::Run() {
   for (;;) {
     const uint32_t seen = poke_.load();
     if (stopping_) return;
-    std::deque<Incident> told;
+    std::vector<Incident> told;  // empty, it needs no memory
     {
       const base::MutexLock lock(&mutex_);
       told.swap(told_);

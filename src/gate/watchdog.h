@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -63,7 +62,7 @@ class Watchdog {
   std::atomic<bool> stopping_{false};
   std::atomic<std::thread::id> id_{};
   base::Mutex mutex_;
-  std::deque<Incident> told_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Incident> told_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<base::ClockThread> thread_;  // last, because it uses the other members
 };
 

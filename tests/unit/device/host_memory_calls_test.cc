@@ -80,6 +80,19 @@ TEST_F(HostMemoryCallsTest, AWatchdogThatIsNotStartedDoesNotStopTheClock) {
   EXPECT_GE(failed, 4);
 }
 
+TEST_F(HostMemoryCallsTest, AWatchdogsThreadNeedsNone) {
+  gpushare_watchdog_options options = {};
+  options.struct_size = sizeof(options);
+  options.callback = [](void*, const gpushare_incident*) {};
+  gpushare_watchdog watchdog = nullptr;
+  {
+    const work::FailingMemoryElsewhere fails;
+    ASSERT_EQ(gpushare_watchdog_start(gpu_->handle(), &options, &watchdog), GPUSHARE_OK);
+    runtime_->SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(gpushare_watchdog_stop(watchdog), GPUSHARE_OK);
+}
+
 // ---- The meter's thread
 
 class HostMemoryMeterTest : public StreamTest {};
