@@ -168,12 +168,13 @@ absl::StatusOr<gpushare_allocator_stats> Allocator::Stats() const {
 
 absl::Status Allocator::Trim(uint64_t bytes) const {
   GPUSHARE_RETURN_IF_ERROR(NeedsPool());
+  absl::Status refused;
   if (pool_ != nullptr) {
     pool_->Trim(bytes, std::nullopt);
   } else {
-    driver_pool_->Trim(bytes);
+    driver_pool_->Trim(bytes, &refused);
   }
-  return absl::OkStatus();
+  return refused;
 }
 
 }  // namespace gpushare::device

@@ -69,9 +69,9 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
 
   // Who waits is told of what was freed before, when its stream has come so far.
   void TellOfFreed();
-  // Gives unused memory back, until it is `enough` bytes; returns how many. The virtual device is known to be
-  // alive, here and in Refresh() and Stats().
-  uint64_t Trim(uint64_t enough);
+  // Gives unused memory back, until it is `enough` bytes; returns how many, and in `refused` what the driver would not do.
+  // The virtual device is known to be alive, here and in Refresh() and Stats().
+  uint64_t Trim(uint64_t enough, absl::Status* refused = nullptr);
   void Refresh();  // the driver may have given memory back unasked
   gpushare_allocator_stats Stats();
   bool holds() const { return held_.load(std::memory_order_relaxed); }  // the virtual device
@@ -106,11 +106,14 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   template <typename Call>
   auto Locked(const Call& call) -> decltype(call());
 
+  // Whether the driver said that the context is lost, and the memory with it. From then on nothing is charged.
+  bool IsLost(driver::Result result);
+
   // With allocating_, these six.
   driver::Result Read(driver::Driver::PoolUsage* usage, bool peaks) const;
   // Brings the charge to what is reserved; tells by how much it fell, and what was read.
   uint64_t Settle(driver::Driver::PoolUsage* usage = nullptr, driver::Result* result = nullptr);
-  uint64_t TrimLocked(uint64_t enough);
+  uint64_t TrimLocked(uint64_t enough, absl::Status* refused = nullptr);
   bool Charge(uint64_t bytes, bool behind_waiters);  // on the account; never waits
   class Trial;
   // `held` bytes are reserved on the account, and settled here. `order` null: of no stream.
@@ -140,6 +143,7 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   uint64_t charged_ = 0;
   bool ended_ = false;
 
+  std::atomic<bool> lost_{false};  // with its context
   std::atomic<bool> held_{false};  // a reason for the virtual device to exist
   std::atomic<uint64_t> allocations_{0};
   std::atomic<uint32_t> allocators_{0};

@@ -22,11 +22,13 @@ absl::Status CapturesNow() {
 }  // namespace
 
 bool DriverPool::Captures(driver::Stream native) const {
-  // Of the legacy stream the driver says that it cannot tell while others capture.
+  // Of the legacy stream the driver says that it cannot tell while others capture. In a context that is lost nothing
+  // captures, and the next call says so.
   using Capture = driver::Driver::Capture;
   Capture capture = Capture::kNone;
-  return gpu_.driver().StreamCapture(native, &capture) != driver::Result::kSuccess ||
-         capture != Capture::kNone;
+  const driver::Result result = gpu_.driver().StreamCapture(native, &capture);
+  if (result == driver::Result::kSuccess) return capture != Capture::kNone;
+  return !absl::IsAborted(driver::ToStatus(result, "cuStreamGetCaptureInfo"));
 }
 
 void DriverPool::TakeBack(driver::DevicePtr pointer, driver::Stream native) {
@@ -343,7 +345,7 @@ absl::Status DriverPool::FreeTaken(driver::DevicePtr pointer, const quota::Alloc
       }
     }
     status = captures ? CapturesNow() : driver::ToStatus(result, "cuMemFreeAsync");
-    if (!status.ok() && status.code() != absl::StatusCode::kAborted) {
+    if (!status.ok() && !(absl::IsAborted(status) && IsLost(result))) {
       if (order != nullptr) {
         const base::MutexLock lock(&mutex_);
         orders_.emplace(pointer, std::move(order));
@@ -358,7 +360,7 @@ absl::Status DriverPool::FreeTaken(driver::DevicePtr pointer, const quota::Alloc
 void DriverPool::Ended() {
   const std::shared_ptr<DriverPool> self = shared_from_this();
   allocations_.fetch_sub(1, std::memory_order_relaxed);
-  if (allocators_.load() == 0 || device_.account().is_awaited()) Trim(UINT64_MAX);
+  if (allocators_.load() == 0 || lost_.load() || device_.account().is_awaited()) Trim(UINT64_MAX);
   TellOfPlace();
   device_.Unhold();  // may end it
 }

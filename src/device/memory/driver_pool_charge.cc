@@ -29,13 +29,21 @@ bool DriverPool::Charge(uint64_t bytes, bool behind_waiters) {
                                           : account.TryReserve(bytes));
 }
 
+bool DriverPool::IsLost(driver::Result result) {
+  if (result != driver::Result::kSuccess && absl::IsAborted(driver::ToStatus(result, ""))) {
+    lost_.store(true);
+  }
+  return lost_.load();
+}
+
 uint64_t DriverPool::Settle(driver::Driver::PoolUsage* found, driver::Result* result) {
   driver::Driver::PoolUsage usage;
   const driver::Result read = Read(&usage, /*peaks=*/false);
   if (found != nullptr) *found = usage;
   if (result != nullptr) *result = read;
-  if (driver::ToStatus(read, "cuMemPoolGetAttribute").code() == absl::StatusCode::kAborted) {
-    usage = {};  // the context is lost, and the memory with it
+  if (IsLost(read)) {  // also where the driver still tells
+    usage = {};
+    if (found != nullptr) *found = usage;
   } else if (read != driver::Result::kSuccess) {
     return 0;  // not known to be less
   }
@@ -56,10 +64,14 @@ uint64_t DriverPool::Settle(driver::Driver::PoolUsage* found, driver::Result* re
   return given;
 }
 
-uint64_t DriverPool::TrimLocked(uint64_t enough) {
+uint64_t DriverPool::TrimLocked(uint64_t enough, absl::Status* refused) {
   const driver::Driver& driver = gpu_.driver();
+  const auto told = [&](driver::Result result, const char* call) {
+    if (refused != nullptr) refused->Update(driver::ToStatus(result, call));
+    return result;
+  };
   // Nothing waits on it: memory of no stream is there then.
-  static_cast<void>(driver.SynchronizeStream(own_));
+  static_cast<void>(IsLost(told(driver.SynchronizeStream(own_), "cuStreamSynchronize")));
   const uint64_t before = charged_;
   // It may hold more than was known.
   const auto given = [&] { return before - std::min(before, charged_); };
@@ -86,7 +98,7 @@ uint64_t DriverPool::TrimLocked(uint64_t enough) {
     const uint64_t missing = enough - given();
     keep = newest.reserved - std::min(newest.reserved, missing);
   }
-  static_cast<void>(driver.TrimPool(natives_.back().pool, keep));
+  static_cast<void>(told(driver.TrimPool(natives_.back().pool, keep), "cuMemPoolTrimTo"));
   Settle();
   // It goes back in steps, of which the last would have left too little.
   if (keep != 0 && given() < enough) {
@@ -96,8 +108,8 @@ uint64_t DriverPool::TrimLocked(uint64_t enough) {
   return given();
 }
 
-uint64_t DriverPool::Trim(uint64_t enough) {
-  return Locked([&] { return TrimLocked(enough); });
+uint64_t DriverPool::Trim(uint64_t enough, absl::Status* refused) {
+  return Locked([&] { return TrimLocked(enough, refused); });
 }
 
 void DriverPool::Refresh() {
@@ -116,7 +128,9 @@ gpushare_allocator_stats DriverPool::Stats() {
   driver::Driver::PoolUsage usage;
   Locked([&] {
     Settle();
-    return Read(&usage, /*peaks=*/true);
+    const driver::Result read = Read(&usage, /*peaks=*/true);
+    if (IsLost(read)) usage.reserved = usage.used = 0;
+    return read;
   });
   s.reserved = usage.reserved;
   s.live = usage.used;

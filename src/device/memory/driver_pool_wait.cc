@@ -52,7 +52,9 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
       }
       if (first) {
         found.tried = Locked([&] {
-          TrimLocked(UINT64_MAX);
+          Tried lost;
+          TrimLocked(UINT64_MAX, &lost.status);
+          if (absl::IsAborted(lost.status)) return lost;
           driver::Driver::PoolUsage usage;
           const bool read = Read(&usage, /*peaks=*/false) == driver::Result::kSuccess;
           const bool less = read && usage.used < used_before;

@@ -459,6 +459,57 @@ TEST_F(DriverPoolTest, AClosingGpuFreesWhatPoolsHold) {
   EXPECT_EQ(UsedOnDevice(), 0u);
 }
 
+// ---- A lost context ----
+
+TEST_F(DriverPoolTest, ALostContextsMemoryIsCreditedAndWhoWaitsIsTold) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waits(absl::Seconds(1)));
+  const Stream stream = Must(Stream::Create(device));
+  const DevicePtr of_none = Must(pool.AllocateRaw(MiB(20)));
+  const DevicePtr of_stream = Must(pool.AllocateRaw(MiB(20), stream));
+  const DevicePtr other = Must(pool.AllocateRaw(MiB(10), stream));
+  std::vector<absl::Status> told(2);
+  std::vector<Thread> waiters;
+  for (absl::Status& answer : told) {
+    waiters.push_back(Must(runtime_->StartThread(
+        "waiter", [&] { answer = pool.Allocate(MiB(60), stream).status(); })));
+  }
+  runtime_->SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(Must(pool.stats()).waiting, 2u);
+  ASSERT_OK(Inject("illegal_address kernel=spin"));
+  ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+  EXPECT_EQ(stream.Synchronize().code(), absl::StatusCode::kAborted);
+  ASSERT_OK(Inject("clear"));
+  EXPECT_LE(Takes([&] { waiters.clear(); }), 3);
+  for (const absl::Status& answer : told) {
+    EXPECT_EQ(answer.code(), absl::StatusCode::kAborted) << answer;
+  }
+  EXPECT_EQ(pool.Trim().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(pool.Free(of_stream).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(pool.Free(other, stream).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(pool.Free(of_none).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Charged(device), Bytes(0));
+  EXPECT_EQ(Must(device.stats()).memory.allocations, 0u);
+  EXPECT_EQ(Must(pool.stats()).reserved, Bytes(0));
+  EXPECT_EQ(Must(pool.stats()).allocations, 0u);
+  EXPECT_EQ(pool.Allocate(MiB(1), stream).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(pool.Allocate(MiB(1)).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(DriverPoolTest, AFreeInALostContextIsCreditedWithoutATrim) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device);
+  const Stream stream = Must(Stream::Create(device));
+  const DevicePtr of_stream = Must(pool.AllocateRaw(MiB(20), stream));
+  ASSERT_OK(Inject("illegal_address kernel=spin"));
+  ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+  EXPECT_EQ(stream.Synchronize().code(), absl::StatusCode::kAborted);
+  ASSERT_OK(Inject("clear"));
+  EXPECT_EQ(Charged(device), MiB(32));
+  EXPECT_EQ(pool.Free(of_stream).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Charged(device), Bytes(0));
+}
+
 // ---- Threads ----
 
 class DriverPoolThreadsTest : public DriverPoolTest {
