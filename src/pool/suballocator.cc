@@ -309,6 +309,14 @@ void Suballocator::Drop(Segment* segment) {
   stats_.reserved -= segment->bytes;
 }
 
+Suballocator::Range Suballocator::RangeOf(const Segment& segment) const {
+  Range range{segment.base, segment.bytes, segment.large};
+  for (const Block* block = segment.first; block != nullptr; block = block->after) {
+    if (block->owner != nobody_) range.of_streams = true;
+  }
+  return range;
+}
+
 std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough,
                                                         const std::vector<StreamId>& but) {
   return TakeIdle(enough, /*small=*/true, /*large=*/true, but);
@@ -336,7 +344,7 @@ std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough, bool sm
   for (const auto& [stream, owner] : owners_) MergeSetApart(owner.get());
   uint64_t bytes = 0;
   for (const auto& [size, at] : idle) {
-    taken.push_back({at->base, at->bytes});
+    taken.push_back(RangeOf(*at));
     bytes += at->bytes;
     Drop(&*at);
     segments_.erase(at);
@@ -370,7 +378,7 @@ std::vector<Suballocator::Range> Suballocator::TakeAll() {
   for (const auto& [stream, owner] : owners_) MergeSetApart(owner.get());
   while (!segments_.empty()) {
     Segment& segment = segments_.front();
-    taken.push_back({segment.base, segment.bytes});
+    taken.push_back(RangeOf(segment));
     Drop(&segment);
     segments_.pop_front();
   }

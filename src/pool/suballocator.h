@@ -118,6 +118,8 @@ class Suballocator {
 
   struct Range {
     uint64_t base = 0, bytes = 0;
+    bool large = false;       // as of Want
+    bool of_streams = false;  // what streams freed in it they may use still
   };
   // Removes segments without live blocks, largest first, until they add up to `enough` bytes. Work on the device may still use
   // them, so they may only be given to a call that waits for it, as the driver's free does. Leaves out segments with free blocks
@@ -168,6 +170,7 @@ class Suballocator {
   uint64_t GoLive(Block* block, StreamId stream);
   void Merge(Block* block);
   bool MergeSetApart(Owner* owner);
+  Range RangeOf(const Segment& segment) const;
   void Drop(Segment* segment);
 
   Block* NewBlock() {

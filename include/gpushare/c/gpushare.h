@@ -687,9 +687,9 @@ GPUSHARE_API gpushare_status gpushare_free_native(gpushare_allocator allocator,
                                                   gpushare_device_ptr pointer,
                                                   struct CUstream_st* native);
 
-/* Gives segments that nothing lives in back to the driver and the quota, or what the driver's pool does
- * not use, until they are `bytes` together (UINT64_MAX: all). May wait for the device, as freeing does.
- * FAILED_PRECONDITION: the allocator keeps no pool. ABORTED: as of gpushare_free(). */
+/* Gives segments that nothing lives in back to the driver and the quota, or what the driver's pool does not use, until they are
+ * `bytes` together (UINT64_MAX: all). May wait for the device, as freeing does. FAILED_PRECONDITION: the allocator keeps no
+ * pool. ABORTED: as of gpushare_free(). Others are the driver's: what it would not take stays the pool's. */
 GPUSHARE_API gpushare_status gpushare_allocator_trim(gpushare_allocator allocator, uint64_t bytes);
 /* From any thread: who waits for memory in this allocator now (WAIT, or a timeout) is answered CANCELLED within a
  * millisecond, unless it is served meanwhile. Who comes later waits. */

@@ -170,7 +170,7 @@ absl::Status Allocator::Trim(uint64_t bytes) const {
   GPUSHARE_RETURN_IF_ERROR(NeedsPool());
   absl::Status refused;
   if (pool_ != nullptr) {
-    pool_->Trim(bytes, std::nullopt);
+    pool_->Trim(bytes, std::nullopt, &refused);
   } else {
     driver_pool_->Trim(bytes, &refused);
   }

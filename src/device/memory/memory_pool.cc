@@ -34,7 +34,7 @@ MemoryPool::MemoryPool(VirtualDevice& device)
 // ---- Segments ----
 
 template <typename Take>
-uint64_t MemoryPool::GiveBack(const Take& take, bool waits) {
+uint64_t MemoryPool::GiveBack(const Take& take, bool waits, Refused* refused) {
   decltype(take()) ranges{};
   std::optional<VirtualDevice::GivingBack> giving;
   {
@@ -47,21 +47,68 @@ uint64_t MemoryPool::GiveBack(const Take& take, bool waits) {
   const driver::RelaxedCapture relaxed(gpu_.driver());
   uint64_t bytes = 0;
   for (const Range& range : ranges) {
-    bytes += range.bytes;
     gpu_.RemoveSegment(range.base);
-    static_cast<void>(device_.Give(range.base, range.bytes, waits));
+    const absl::Status given = device_.Give(range.base, range.bytes, waits);
+    if (refused != nullptr) refused->first.Update(given);
+    if (given.ok() || absl::IsAborted(given)) {
+      bytes += range.bytes;
+    } else if (refused != nullptr) {
+      refused->ranges.push_back(range);
+    }
   }
   return bytes;
 }
 
-uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits, std::optional<Time> began) {
+uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits, std::optional<Time> began,
+                                  absl::Status* refused) {
   const std::shared_ptr<MemoryPool> self = shared_from_this();
-  return GiveBack(
-      [&] {
-        return blocks_.TakeIdle(enough,
-                                began.has_value() ? SparedSince(*began) : std::vector<StreamId>());
-      },
-      waits);
+  // Who makes room does so again after each return of memory, and would not come to an end.
+  if (refused == nullptr && gpu_.clock().Now() < refused_until_.load()) return 0;
+  Refused by_driver;
+  uint64_t given = 0;
+  for (size_t before = 1; given < enough && before != by_driver.ranges.size();) {
+    before = by_driver.ranges.size();
+    given += GiveBack(
+        [&] {
+          return blocks_.TakeIdle(
+              enough - given, began.has_value() ? SparedSince(*began) : std::vector<StreamId>());
+        },
+        waits, &by_driver);
+  }
+  for (const Range& range : by_driver.ranges) PutBack(range, waits);
+  if (refused != nullptr) refused->Update(by_driver.first);
+  return given;
+}
+
+void MemoryPool::PutBack(const Range& range, bool waits) {
+  refused_until_.store(gpu_.clock().Now() + kPoll);
+  const auto await_all = [&] {
+    ContextDoor* const door = device_.door();
+    std::optional<ContextDoor::Visit> visit;
+    if (door != nullptr && !visit.emplace(*door).inside()) return false;
+    const ContextScope current(device_.site());
+    return current.ok() && LentMeanwhile(waits ? &device_ : nullptr, [&] {
+                             return gpu_.driver().SynchronizeContext();
+                           }) == driver::Result::kSuccess;
+  };
+  // The driver may not have waited for those who use it. Without that it stays in the books, from which it goes with its
+  // context, or when the GPU is closed.
+  quota::Allocation listed;
+  if (abandoned_.load() || (range.of_streams && !await_all()) ||
+      !gpu_.runtime()->books().Take(range.base, &listed)) {
+    return;
+  }
+  try {
+    gpu_.AddSegment(range.base, range.bytes, shared_from_this());
+    const std::lock_guard lock(lock_);
+    if (!abandoned_.load()) {
+      blocks_.AddSegment(range.base, {range.bytes, range.large});
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+  }
+  gpu_.RemoveSegment(range.base);
+  static_cast<void>(device_.Give(range.base, range.bytes, waits));  // or into the books again
 }
 
 // ---- Allocation ----
@@ -167,13 +214,15 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
   uint64_t left = 0, total = 0;
   device_.Memory(&left, &total);
   if (least.bytes > total) return device_.Take({.bytes = least.bytes});  // which says so
+  Refused refused;
   GiveBack(
       [&] {
         // What streams have not come to yet would be waited for.
         return blocks_.TakeSurplus(
             want, request.wait ? blocks_.StreamsWithFree(kNobody) : std::vector<StreamId>());
       },
-      /*waits=*/true);
+      /*waits=*/true, &refused);
+  for (const Range& range : refused.ranges) PutBack(range, /*waits=*/true);
 
   for (;;) {
     const uint32_t given = device_.given().load();
@@ -307,13 +356,13 @@ uint64_t MemoryPool::SizeOf(driver::DevicePtr pointer) const {
   return blocks_.SizeOf(pointer);
 }
 
-uint64_t MemoryPool::Trim(uint64_t enough, std::optional<Time> began) {
+uint64_t MemoryPool::Trim(uint64_t enough, std::optional<Time> began, absl::Status* refused) {
   // Where somebody waits here, who does asks the driver as often.
   if (began.has_value() && waiting_.load() == 0) {
     FindReached(kNobody);
     if (IsAwaited()) TellOfFreed();  // word goes to who is in line by now
   }
-  return GiveBackIdle(enough, /*waits=*/true, began);
+  return GiveBackIdle(enough, /*waits=*/true, began, refused);
 }
 
 void MemoryPool::Orphan() {
@@ -342,7 +391,11 @@ uint64_t MemoryPool::Abandon(bool give) {
     return left;
   }
   orphan_.store(true);
-  GiveBack([&] { return blocks_.TakeAll(); }, /*waits=*/false);
+  const auto take = [&] {
+    abandoned_.store(true);
+    return blocks_.TakeAll();
+  };
+  GiveBack(take, /*waits=*/false, nullptr);
   return 0;
 }
 
@@ -350,6 +403,7 @@ std::vector<uint64_t> MemoryPool::Forget() {
   std::vector<Range> all;
   {
     const std::lock_guard lock(lock_);
+    abandoned_.store(true);
     all = blocks_.TakeAll();
   }
   orphan_.store(true);

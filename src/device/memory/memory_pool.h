@@ -56,7 +56,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 
   // Gives idle segments back to the driver, until they are `enough` bytes together. Returns their bytes. `began`: for
   // one that has waited since then, and does not wait for the device while streams come to what was freed by then.
-  uint64_t Trim(uint64_t enough, std::optional<Time> began);
+  // `refused`: the first error of the driver's; without it, what the driver has just refused to free is left alone.
+  uint64_t Trim(uint64_t enough, std::optional<Time> began, absl::Status* refused = nullptr);
   // Its allocator is gone: from now on what is idle is given back at once.
   void Orphan();
   // Of a stream that freed memory here, and is about to be destroyed; its context is current, and the thread
@@ -139,10 +140,18 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
                                         pool::StreamId stream);
   // Of idle segments that were taken out of blocks_ by `take`, with the lock. The last may end the virtual device.
   // `waits`: the virtual device is known to be alive, and its unused time is lent meanwhile. Returns their bytes.
+  // What the driver would not free stays charged; `refused` has it then.
+  struct Refused {
+    std::vector<Range> ranges;
+    absl::Status first;
+  };
   template <typename Take>
-  uint64_t GiveBack(const Take& take, bool waits);
-  // `began`: as of Trim().
-  uint64_t GiveBackIdle(uint64_t enough, bool waits, std::optional<Time> began);
+  uint64_t GiveBack(const Take& take, bool waits, Refused* refused);
+  // `began`, `refused`: as of Trim().
+  uint64_t GiveBackIdle(uint64_t enough, bool waits, std::optional<Time> began,
+                        absl::Status* refused = nullptr);
+  // What the driver would not free serves allocations again.
+  void PutBack(const Range& range, bool waits);
   // Whether memory lies with streams whose work may go on.
   bool LiesWithStreams() const;
   bool IsAwaited() const;  // whether anybody waits for what is freed here
@@ -173,6 +182,9 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 
   std::atomic<uint32_t> waiting_{0};
   std::atomic<bool> orphan_{false};
+  std::atomic<bool> abandoned_{false};  // its segments are somebody else's by now
+  std::atomic<Time> refused_until_{
+      Time::min()};  // the driver would refuse again what it has just refused
 };
 
 // InvalidArgument: no live allocation of the pool starts there.

@@ -2,6 +2,7 @@
 // The suballocating strategy on a device: its calls to the driver and the quota, the order of streams, waiting, and
 // how it ends. tests/contract tests what all strategies have in common.
 #include <atomic>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -137,20 +138,65 @@ TEST_F(MemoryPoolTest, ADeviceWithLessThanTheQuotaGivesTheLeastThatServes) {
   EXPECT_EQ(Charged(device), MiB(3));
 }
 
-TEST_F(MemoryPoolTest, ASegmentThatTheDriverWouldNotFreeStaysCharged) {
+TEST_F(MemoryPoolTest, ASegmentThatTheDriverWouldNotFreeIsThePoolsStill) {
   module_.reset();
   {
-    const VirtualDevice device = MakeDevice("a", "memory=1GiB");
-    const Allocator pool = MakePool(device);
-    EXPECT_OK(Must(pool.Allocate(MiB(3))).Free());
-    ASSERT_OK(Inject("error call=cuMemFree_v2 code=1 nth=1"));
-    EXPECT_OK(pool.Trim());
+    const VirtualDevice device = MakeDevice("a", "memory=20MiB");
+    std::optional<Allocator> pool = MakePool(device);
+    const auto refused = [&](const auto& call) {
+      ASSERT_OK(Inject("error call=cuMemFree_v2 code=999 nth=1"));
+      call();
+      ASSERT_OK(Inject("clear"));
+      EXPECT_EQ(Charged(device), MiB(20));
+    };
+    EXPECT_OK(Must(pool->Allocate(MiB(3))).Free());
+    refused([&] {
+      const absl::Status told = pool->Trim();
+      EXPECT_EQ(told.code(), absl::StatusCode::kInternal) << told;
+      EXPECT_THAT(std::string(told.message()), HasSubstr("cuMemFree"));
+    });
+    EXPECT_EQ(Must(pool->stats()).reserved, MiB(20));
+    EXPECT_EQ(Must(pool->stats()).segments, 1u);
+    // The next allocation has it, and the next Trim().
+    EXPECT_OK(Must(pool->Allocate(MiB(3))).Free());
+    EXPECT_OK(pool->Trim());
+    EXPECT_EQ(Must(pool->stats()).reserved, Bytes(0));
+    EXPECT_EQ(Charged(device), Bytes(0));
+    // Without its allocator, what else is allocated from the quota has it.
+    EXPECT_OK(Must(pool->Allocate(MiB(3))).Free());
+    refused([&] { pool.reset(); });
+    const Allocator direct = Must(Allocator::Create(device));
+    runtime_->SleepFor(absl::Milliseconds(1));
+    ASSERT_OK(Inject("error call=cuMemFree_v2 code=999"));
+    EXPECT_EQ(direct.Allocate(MiB(20)).status().code(), absl::StatusCode::kResourceExhausted);
     ASSERT_OK(Inject("clear"));
-    EXPECT_EQ(Must(pool.stats()).reserved, Bytes(0));
-    EXPECT_EQ(Charged(device), MiB(20));
+    runtime_->SleepFor(absl::Milliseconds(1));
+    EXPECT_OK(direct.Allocate(MiB(20)).status());
+    EXPECT_EQ(Charged(device), Bytes(0));
+    // What the driver would not free at the end either goes with the context.
+    pool = MakePool(device);
+    EXPECT_OK(Must(pool->Allocate(MiB(3))).Free());
+    refused([&] { pool.reset(); });
+    ASSERT_OK(Inject("error call=cuMemFree_v2 code=999"));
   }
   EXPECT_OK(gpu_->Close());
   EXPECT_EQ(UsedOnDevice(), 0u);
+}
+
+// The driver may refuse without waiting for who uses the memory.
+TEST_F(MemoryPoolTest, ASegmentThatTheDriverWouldNotFreeIsForOtherStreamsWhenItsOwnHasComeSoFar) {
+  const VirtualDevice device = MakeDevice("a", "memory=20MiB");
+  const Allocator pool = MakePool(device);
+  const Stream a = Must(Stream::Create(device)), b = Must(Stream::Create(device));
+  Allocation held = Must(pool.Allocate(MiB(3), a));
+  ASSERT_OK(Spin(a, absl::Milliseconds(10)));
+  EXPECT_OK(held.Free());
+  ASSERT_OK(Inject("error call=cuMemFree_v2 code=999 nth=1"));
+  const absl::Duration began = runtime_->Now();
+  EXPECT_FALSE(pool.Trim().ok());
+  ASSERT_OK(Inject("clear"));
+  EXPECT_OK(pool.Allocate(MiB(20), b).status());
+  EXPECT_GE(runtime_->Now() - began, absl::Microseconds(9900));
 }
 
 // ---- The order of streams ----
