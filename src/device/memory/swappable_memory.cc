@@ -2,6 +2,7 @@
 // Swappable allocations: how they are made and freed.
 #include "device/memory/swappable_memory.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -84,10 +85,19 @@ void SwappableMemory::DropHost(SwappablePiece& piece) {
   kept_.push_back({.bytes = piece.bytes, .host = std::exchange(piece.host, nullptr)});
 }
 
-absl::Status SwappableMemory::Dissolve(SwappablePiece& piece) {
+absl::Status SwappableMemory::Empty(SwappablePiece& piece) {
   GPUSHARE_RETURN_IF_ERROR(Detach(piece).status());
-  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(FreeHost(piece), "cuMemFreeHost"));
+  return driver::ToStatus(FreeHost(piece), "cuMemFreeHost");
+}
+
+absl::Status SwappableMemory::Dissolve(SwappablePiece& piece) {
+  GPUSHARE_RETURN_IF_ERROR(Empty(piece));
   return piece.FreeAddresses(gpu_.driver()).status();
+}
+
+void SwappableMemory::MakeRoomToKeep(size_t pieces) {
+  const size_t needs = kept_.size() + pieces + 1;
+  if (kept_.capacity() < needs) kept_.reserve(std::max(needs, 2 * kept_.capacity()));
 }
 
 void SwappableMemory::TryAgain() {
@@ -128,7 +138,7 @@ absl::StatusOr<driver::DevicePtr> SwappableMemory::Allocate(const VirtualDevice:
   std::map<driver::DevicePtr, SwappablePiece> made;
   try {
     made.emplace(0, SwappablePiece{.bytes = request.bytes, .patience = patience});
-    kept_.reserve(kept_.size() + 1);
+    MakeRoomToKeep(pieces_.size() + 1);
   } catch (const std::bad_alloc&) {
     account.Cancel(request.bytes);
     return NoBooks();
@@ -186,13 +196,16 @@ absl::Status SwappableMemory::FreeTaken(driver::DevicePtr pointer,
     const auto at = pieces_.find(pointer);
     if (at == pieces_.end()) return absl::OkStatus();
     // Where the context is lost nothing runs any more; what the driver does not take back then is gone with it.
-    if (status.ok() || absl::IsAborted(status)) status.Update(Dissolve(at->second));
+    SwappablePiece& piece = at->second;
+    if (status.ok() || absl::IsAborted(status)) status.Update(Empty(piece));
     if (!status.ok() && !absl::IsAborted(status)) {
       quota::Allocation replaced;
       static_cast<void>(gpu_.unbooked().Insert(pointer, allocation, &replaced));
       return status;
     }
-    Forget(at->second);
+    Forget(piece);
+    // Without memory they are nothing to whoever frees.
+    if (!piece.FreeAddresses(gpu_.driver()).ok() && status.ok()) kept_.push_back(piece);
     pieces_.erase(at);
   }
   device_.RecordMemory();

@@ -81,10 +81,12 @@ class SwappableMemory : public std::enable_shared_from_this<SwappableMemory> {
   absl::Status AllocateHost(SwappablePiece& piece);
   driver::Result FreeHost(SwappablePiece& piece);
   void DropHost(SwappablePiece& piece);  // its bytes are on the device
-  // What of a free is left to do. Nobody uses it.
+  // What of a free is left to do. Nobody uses it. Empty(): but for its addresses.
+  absl::Status Empty(SwappablePiece& piece);
   absl::Status Dissolve(SwappablePiece& piece);
   void Forget(const SwappablePiece& piece);  // the driver has what is left of it
   void TryAgain();                           // to give back what the driver would not take
+  void MakeRoomToKeep(size_t pieces);
   std::vector<SwappablePiece*> Outside();
   absl::Status CopyOut();
   absl::Status Leave();
@@ -100,7 +102,8 @@ class SwappableMemory : public std::enable_shared_from_this<SwappableMemory> {
 
   // With the turn.
   std::map<driver::DevicePtr, SwappablePiece> pieces_;
-  // What nobody knows any more and the driver would not take back. There is always room for one of each piece and one more.
+  // What nobody knows any more and the driver would not take back. There is always room for the addresses of each piece and
+  // for one more, and in a move for the host's memory of each piece besides.
   std::vector<SwappablePiece> kept_;
 
   std::atomic<uint64_t> host_bytes_{0}, moved_out_{0}, moved_in_{0}, times_out_{0}, times_in_{0};

@@ -131,10 +131,11 @@ absl::Status SwappableMemory::MoveOut(absl::FunctionRef<bool()> wanted) {
 absl::Status SwappableMemory::CopyOut() {
   std::vector<SwappablePiece*> inside;
   for (auto& [pointer, piece] : pieces_) {
-    if (!piece.out()) inside.push_back(&piece);
+    // Without a mapping it is one whose free was refused half-way: nobody reads it any more.
+    if (!piece.out() && piece.mapped) inside.push_back(&piece);
   }
   if (inside.empty()) return absl::OkStatus();
-  kept_.reserve(kept_.size() + pieces_.size() + 1);
+  MakeRoomToKeep(2 * pieces_.size());
   Undo undo([&] {
     for (SwappablePiece* piece : inside) DropHost(*piece);
   });
@@ -216,7 +217,7 @@ absl::Status SwappableMemory::MoveIn(absl::FunctionRef<void()> arrived) {
 // All of it arrives on the device before any of it is gone from the host.
 absl::Status SwappableMemory::Return(const std::vector<SwappablePiece*>& outside, Room& room) {
   if (outside.empty()) return absl::OkStatus();
-  kept_.reserve(kept_.size() + pieces_.size() + 1);
+  MakeRoomToKeep(2 * pieces_.size());
   Undo undo([&] {
     for (SwappablePiece* piece : outside) static_cast<void>(Detach(*piece));
   });

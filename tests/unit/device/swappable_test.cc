@@ -976,11 +976,14 @@ TEST_F(SwappableFaultsTest, WhileItIsAllocatedAndFreed) {
     if (out) {
       ASSERT_OK(device.Suspend());
     }
+    uint64_t addresses = free_refused_;
     RefuseEach([&] { return memory.Free(*pointer); },
                [&](const absl::Status& status, bool was) {
-                 EXPECT_EQ(status.ok(), !was);
+                 // Without its memory it is freed, whatever becomes of the addresses.
+                 const bool freed = !was || std::exchange(addresses, free_refused_) != addresses;
+                 EXPECT_EQ(status.ok(), freed) << status;
                  EXPECT_EQ(Used(device), OnDevice());
-                 if (was) {
+                 if (!freed) {
                    EXPECT_OK(memory.Free(*pointer));
                  }
                  EXPECT_EQ(memory.Free(*pointer).code(), absl::StatusCode::kInvalidArgument);
@@ -996,6 +999,39 @@ TEST_F(SwappableFaultsTest, WhileItIsAllocatedAndFreed) {
     EXPECT_OK(device.Resume());
   }
   ExpectNothingLeft(device);
+}
+
+TEST_F(SwappableFaultsTest, AFreeThatWasRefusedKeepsNobodyFromLeaving) {
+  {
+    const VirtualDevice device = MakeDevice("a", "memory=128MiB");
+    const Allocator memory = Swappable(device);
+    std::vector<Allocation> filled = Fill(device, memory, {MiB(3), MiB(9)});
+    for (const std::string call : {"cuMemAddressFree", "cuMemRelease", "cuMemUnmap"}) {
+      SCOPED_TRACE(call);
+      const DevicePtr pointer = Must(memory.AllocateRaw(MiB(2)));
+      ASSERT_OK(Inject("error call=" + call + " code=2 nth=1"));
+      const absl::Status freed = memory.Free(pointer);
+      ASSERT_OK(Inject("clear"));
+      EXPECT_EQ(freed.ok(), call == "cuMemAddressFree") << freed;
+      EXPECT_EQ(Must(device.stats()).memory.allocations, freed.ok() ? 2u : 3u);
+      EXPECT_EQ(Used(device), MiB(freed.ok() ? 14 : 16));
+      EXPECT_EQ(Used(device), OnDevice());
+      EXPECT_OK(device.Suspend());
+      EXPECT_EQ(Used(device), OnDevice());
+      EXPECT_OK(device.Resume());
+      ExpectIntact(device, filled);
+      EXPECT_EQ(memory.Free(pointer).ok(), !freed.ok());
+      EXPECT_EQ(Used(device), MiB(14));
+      EXPECT_EQ(Used(device), OnDevice());
+    }
+    // What the driver has not taken back by the end it is asked for then.
+    free_refused_ += 2;
+    ASSERT_OK(Inject("error call=cuMemAddressFree code=2"));
+    filled.pop_back();
+    ASSERT_OK(Inject("clear"));
+  }
+  EXPECT_EQ(OnDevice(), Bytes(0));
+  EXPECT_EQ(Calls("cuMemAddressReserve"), Calls("cuMemAddressFree") - free_refused_);
 }
 
 TEST_F(SwappableFaultsTest, AnOldDriverHasNone) {
