@@ -102,9 +102,13 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   driver::Result AddNative(uint64_t most);
 
   // Runs `call` with allocating_, then takes or drops the reason for the virtual device to exist. The last may
-  // end that. Nothing when it has ended.
+  // end that. When it has ended, runs `otherwise` instead.
+  template <typename Call, typename Otherwise>
+  auto Locked(const Call& call, const Otherwise& otherwise) -> decltype(call());
   template <typename Call>
-  auto Locked(const Call& call) -> decltype(call());
+  auto Locked(const Call& call) -> decltype(call()) {
+    return Locked(call, [] { return decltype(call()){}; });
+  }
 
   // Whether the driver said that the context is lost, and the memory with it. From then on nothing is charged.
   bool IsLost(driver::Result result);
@@ -120,6 +124,9 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   Tried Try(const VirtualDevice::Request& request, StreamOrder* order, uint64_t held);
   void TakeBack(driver::DevicePtr pointer, driver::Stream native);
 
+  // Try() with allocating_.
+  Tried TryOnce(const VirtualDevice::Request& request, StreamOrder* order, uint64_t held);
+  Tried HasEnded(uint64_t held);  // with which it can no longer serve
   absl::StatusOr<driver::DevicePtr> Get(const VirtualDevice::Request& request, StreamOrder* order);
   absl::StatusOr<driver::DevicePtr> Wait(const VirtualDevice::Request& request, StreamOrder* order,
                                          uint64_t needs);
@@ -159,8 +166,8 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   std::vector<std::shared_ptr<StreamOrder>> freed_on_ ABSL_GUARDED_BY(mutex_);
 };
 
-template <typename Call>
-auto DriverPool::Locked(const Call& call) -> decltype(call()) {
+template <typename Call, typename Otherwise>
+auto DriverPool::Locked(const Call& call, const Otherwise& otherwise) -> decltype(call()) {
   const std::shared_ptr<DriverPool> self = shared_from_this();
   // Whatever the call throws, the virtual device is held while something is charged.
   struct Last {
@@ -173,7 +180,7 @@ auto DriverPool::Locked(const Call& call) -> decltype(call()) {
   const ContextScope current(gpu_);
   const driver::RelaxedCapture relaxed(gpu_.driver());
   const base::ClockLock lock(gpu_.clock(), allocating_);
-  if (ended_) return {};
+  if (ended_) return otherwise();
   struct HoldWhileCharged {
     DriverPool& pool;
     Last& last;

@@ -162,6 +162,19 @@ DriverPool::Tried DriverPool::Try(const VirtualDevice::Request& request, StreamO
   return tried;
 }
 
+DriverPool::Tried DriverPool::TryOnce(const VirtualDevice::Request& request, StreamOrder* order,
+                                      uint64_t held) {
+  return Locked([&] { return Try(request, order, held); }, [&] { return HasEnded(held); });
+}
+
+DriverPool::Tried DriverPool::HasEnded(uint64_t held) {
+  if (held != 0) device_.account().Cancel(held);
+  Tried tried;
+  tried.status = absl::FailedPreconditionError(
+      "allocator of the strategy 'pool': the pool has ended, with its virtual device or its GPU");
+  return tried;
+}
+
 absl::StatusOr<driver::DevicePtr> DriverPool::Get(const VirtualDevice::Request& request,
                                                   StreamOrder* order) {
   uint64_t left = 0, total = 0;
@@ -182,7 +195,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Get(const VirtualDevice::Request& 
   // Who may wait does not overtake those who do. What the pool grows by may be known only when there is room.
   for (uint64_t made = 0; !(request.wait && others_wait);) {
     const uint32_t given = device_.given().load();
-    const Tried tried = Locked([&] { return Try(request, order, 0); });
+    const Tried tried = TryOnce(request, order, 0);
     if (!tried.status.ok()) return tried.status;
     if (tried.pointer != 0) return tried.pointer;
     needs = tried.needs;

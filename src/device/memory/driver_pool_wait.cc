@@ -51,7 +51,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
         first = waiters_.front() == &request;
       }
       if (first) {
-        found.tried = Locked([&] {
+        const auto try_again = [&] {
           Tried lost;
           TrimLocked(UINT64_MAX, &lost.status);
           if (absl::IsAborted(lost.status)) return lost;
@@ -62,7 +62,8 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
           return less && usage.reserved - std::min(usage.reserved, usage.used) >= request.bytes
                      ? Try(request, order, 0)
                      : Tried{};
-        });
+        };
+        found.tried = Locked(try_again, [&] { return HasEnded(0); });
         if (ends()) account.CallAway(ticket, gpu_.clock());
       }
       static_cast<void>(device_.MakeRoom(needs, &asked));
@@ -84,7 +85,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
       late.wait = needs <= total || request.CalledOff();  // else it was not waited for
       return device_.Refuse(late, grant.left, needs);
     }
-    const Tried tried = Locked([&] { return Try(request, order, needs); });
+    const Tried tried = TryOnce(request, order, needs);
     if (!tried.status.ok()) return tried.status;
     if (tried.pointer != 0) return tried.pointer;
     needs = tried.needs;

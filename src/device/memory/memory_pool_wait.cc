@@ -137,7 +137,10 @@ void MemoryPool::TellOfFreed() {
   std::vector<std::shared_ptr<Stream>> streams;
   {
     const std::lock_guard lock(lock_);
-    for (const StreamId id : blocks_.StreamsWithFree(kNobody)) {
+    const std::vector<StreamId> ids = blocks_.StreamsWithFree(kNobody);
+    streams.reserve(
+        ids.size());  // the last reference to a stream must not go with the lock held: its end takes the lock
+    for (const StreamId id : ids) {
       const auto told = told_.find(id);
       if (told != told_.end() && told->second.asked == blocks_.FreesOf(id)) continue;
       const auto at = streams_.find(id);
@@ -227,7 +230,10 @@ bool MemoryPool::FindReached(StreamId but) {
   };
   {
     const std::lock_guard lock(lock_);
-    for (const StreamId id : blocks_.StreamsWithFree(but)) {
+    const std::vector<StreamId> ids = blocks_.StreamsWithFree(but);
+    asked.reserve(ids.size());  // as in TellOfFreed()
+    gone.reserve(ids.size());
+    for (const StreamId id : ids) {
       const auto told = told_.find(id);
       if (told != told_.end() && told->second.word->frees.load() == blocks_.FreesOf(id)) {
         let_go(id);

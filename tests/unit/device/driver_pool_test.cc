@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The strategy that uses the driver's stream-ordered pool: what is charged to the quota, when memory goes back, the
 // order of streams, captures, and how it ends. tests/contract tests what all strategies have in common.
+#include "device/memory/driver_pool.h"
+
 #include <atomic>
 #include <optional>
 #include <string>
@@ -8,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "device/abi/handles.h"
+#include "device/share/virtual_device.h"
 #include "tests/unit/device/device_test.h"
 
 namespace gpushare {
@@ -508,6 +512,29 @@ TEST_F(DriverPoolTest, AFreeInALostContextIsCreditedWithoutATrim) {
   EXPECT_EQ(Charged(device), MiB(32));
   EXPECT_EQ(pool.Free(of_stream).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Charged(device), Bytes(0));
+}
+
+// As when its GPU goes.
+TEST_F(DriverPoolTest, WhoWaitsWhenThePoolIsAbandonedIsToldAndHoldsNothing) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waits(absl::Seconds(1)));
+  EXPECT_TRUE(Must(pool.AllocateRaw(MiB(60))));
+  std::vector<absl::Status> told(2);
+  std::vector<Thread> waiters;
+  for (absl::Status& answer : told) {
+    waiters.push_back(
+        Must(runtime_->StartThread("waiter", [&] { answer = pool.Allocate(MiB(40)).status(); })));
+  }
+  runtime_->SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(Must(pool.stats()).waiting, 2u);
+  device::Handles::Borrow(device.handle())->driver_pool()->Abandon(/*give=*/true);
+  EXPECT_LE(Takes([&] { waiters.clear(); }), 3);
+  for (const absl::Status& answer : told) {
+    EXPECT_EQ(answer.code(), absl::StatusCode::kFailedPrecondition) << answer;
+    EXPECT_THAT(std::string(answer.message()), HasSubstr("the pool has ended"));
+  }
+  EXPECT_EQ(Charged(device), Bytes(0));
+  EXPECT_OK(Must(Allocator::Create(device)).Allocate(MiB(64)).status());
 }
 
 // ---- Threads ----
