@@ -638,9 +638,9 @@ GPUSHARE_API gpushare_status gpushare_allocator_destroy(gpushare_allocator alloc
 GPUSHARE_API gpushare_status gpushare_alloc(gpushare_allocator allocator, uint64_t bytes,
                                             gpushare_device_ptr* pointer);
 /* Frees `pointer` and credits the virtual device that allocated it, whoever frees. One that
- * gpushare did not allocate goes to the driver unchanged, and its answer comes back: a double free
- * is an error. ABORTED: the GPU's context is lost and the memory with it, which is credited. Null:
- * OK. */
+ * gpushare did not allocate goes to the driver unchanged, and its answer comes back: a double free is an error. ABORTED: the
+ * GPU's context is lost and the memory with it, which is credited; with isolation `context`, when the virtual device is closed:
+ * until then the device has it. Null: OK. */
 GPUSHARE_API gpushare_status gpushare_free(gpushare_allocator allocator,
                                            gpushare_device_ptr pointer);
 

@@ -343,7 +343,7 @@ quota::Grant VirtualDevice::Reserve(const Request& request) {
   const auto ticket = std::make_shared<quota::Ticket>();
   asked.place = ticket.get();
   const auto look = [&] {
-    if (request.AskCalledOff(raw_gpu_->clock().Now())) {
+    if (request.AskCalledOff(raw_gpu_->clock().Now()) || context_lost()) {
       static_cast<void>(account_->CallAway(ticket, raw_gpu_->clock()));
     }
     if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(UINT64_MAX);
@@ -362,6 +362,13 @@ absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left, uint64
   if (request.CalledOff()) {
     return absl::CancelledError(absl::StrCat("tenant ", Quoted(tenant_->name()), ": the wait for ",
                                              spec::ReadableBytes(bytes), " was called off"));
+  }
+  if (context_lost()) {
+    return absl::AbortedError(
+        absl::StrCat("tenant ", Quoted(tenant_->name()), " on GPU ", raw_gpu_->ordinal(), ": ",
+                     spec::ReadableBytes(bytes),
+                     " asked, and its own context is lost, with memory that is charged until the "
+                     "virtual device is closed; close it and create another"));
   }
   denied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   RecordDenied(bytes, left, 0);
@@ -467,9 +474,14 @@ absl::Status FreeTaken(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointe
     };
     const absl::Status status = driver::ToStatus(
         static_cast<driver::Result>(books.FreeTaken(pointer, allocation, call)), "cuMemFree");
-    // A context that is lost takes its memory along.
+    if (status.ok() || !absl::IsAborted(status)) return status;
+    // A context that is lost takes its memory along: one of its own when it ends, the GPU's with the process.
     quota::Allocation lost;
-    if (!status.ok() && absl::IsAborted(status) && books.Take(pointer, &lost)) books.Gone(lost);
+    if (owner != nullptr && owner->door() != nullptr) {
+      owner->LoseContext();
+    } else if (books.Take(pointer, &lost)) {
+      books.Gone(lost);
+    }
     return status;
   };
   ContextDoor* const door = owner == nullptr ? nullptr : owner->door();

@@ -50,8 +50,8 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
   const auto look = [&] {
     uint64_t free_bytes = 0, total = 0;
     device_.Memory(&free_bytes, &total);
-    // The quota was made smaller, or nobody wants it.
-    if (least.bytes > total || request.AskCalledOff(gpu_.clock().Now())) {
+    // The quota was made smaller, or nobody wants it, or it would be of no use.
+    if (least.bytes > total || request.AskCalledOff(gpu_.clock().Now()) || device_.context_lost()) {
       static_cast<void>(device_.account().CallAway(waiter->ticket, gpu_.clock()));
     } else {
       // What is handed over needs no call of the driver.

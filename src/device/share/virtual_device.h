@@ -54,6 +54,10 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // Of a context of its own, for who does not keep the device; null: it is the GPU's, which stays. The door is there
   // as long as something is charged.
   ContextDoor* door() { return has_context_ ? &door_ : nullptr; }
+  // A free found that the context of its own is lost: the device has its memory until that ends with this, so nothing of it is
+  // credited before, and nobody waits for it.
+  void LoseContext() { context_lost_.store(true); }
+  bool context_lost() const { return context_lost_.load(); }
   // The SMs that new streams get; null: all.
   std::shared_ptr<Partition> partition() const;
   // What to make current for streams that may be bound: its own context, or its partition's.
@@ -265,6 +269,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   bool has_context_ = false;                       // own_site_ is its own; for good
   Site own_site_;
   ContextDoor door_;
+  std::atomic<bool> context_lost_{false};
   Unfinished own_unfinished_;
   std::shared_ptr<gate::Engine> own_engine_;  // of a partition; null: the GPU's
   gate::Gate* gate_ = nullptr;

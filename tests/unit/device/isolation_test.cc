@@ -379,6 +379,57 @@ TEST_F(IsolationTest, WhatAContextHoldsIsChargedUntilItHasEnded) {
   }
 }
 
+// The device has the bytes of a lost context until that is gone: nobody is told that they are free before.
+TEST_F(IsolationTest, WhatALostContextHeldIsChargedUntilItHasEnded) {
+  for (const auto strategy : {AllocationStrategy::kDirect, AllocationStrategy::kSuballocating}) {
+    SCOPED_TRACE(static_cast<int>(strategy));
+    const VirtualDevice other = MakeDevice("other", "memory=1GiB,memory_cap=100%");
+    const Allocator neighbour = Must(Allocator::Create(other));
+    std::optional<Tenancy> own = Make("own", "memory=6GiB,isolation=context");
+    const auto used = [&] { return Must(own->device.stats()).memory.used; };
+    std::optional<Allocator> holds = Must(Allocator::Create(own->device, {.strategy = strategy}));
+    const DevicePtr held = Must(holds->AllocateRaw(GiB(5)));
+    const auto waits = [&](const Allocator& from, absl::Status* told) {
+      return Must(runtime_->StartThread("waits", [&from, told] {
+        *told = from.Allocate(GiB(6), {.timeout = absl::Seconds(1)}).status();
+      }));
+    };
+    absl::Status told_own, told_other;
+    Thread inside = waits(*holds, &told_own), beside = waits(neighbour, &told_other);
+    runtime_->SleepFor(absl::Milliseconds(1));
+    ASSERT_OK(Inject("illegal_address kernel=broken"));
+    ASSERT_OK(Break(*own));
+    EXPECT_EQ(own->stream->Synchronize().code(), absl::StatusCode::kAborted);
+    ASSERT_OK(Inject("clear"));
+
+    for (int i = 0; i < 2; ++i) {
+      absl::Status freed = holds->Free(held);
+      if (strategy == AllocationStrategy::kDirect) {
+        EXPECT_EQ(freed.code(), absl::StatusCode::kAborted) << freed;
+      } else {
+        EXPECT_EQ(freed.ok(), i == 0) << freed;
+      }
+      EXPECT_EQ(used(), GiB(5));
+    }
+    // Who waits in the context itself does so in vain.
+    const absl::Duration freed = runtime_->Now();
+    inside.Join();
+    EXPECT_LE(runtime_->Now() - freed, absl::Milliseconds(2));
+    EXPECT_EQ(told_own.code(), absl::StatusCode::kAborted) << told_own;
+    EXPECT_THAT(std::string(told_own.message()), HasSubstr("'own'"));
+    EXPECT_EQ(holds->Allocate(GiB(6)).status().code(), absl::StatusCode::kAborted);
+    // A neighbour is refused what the device has not, and told so.
+    const absl::Status refused = neighbour.Allocate(GiB(4)).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("the rest is what others leave unused"));
+    holds.reset();
+    own.reset();
+    beside.Join();
+    EXPECT_OK(told_other);
+    EXPECT_OK(neighbour.Allocate(GiB(6)).status());
+  }
+}
+
 // A free that is inside the driver when the last handle is closed, and one that the driver refuses then.
 TEST_F(IsolationTest, AFreeWhileItsContextEndsIsCredited) {
   for (const char* fault :
