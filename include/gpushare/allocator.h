@@ -270,7 +270,8 @@ class Allocator {
   // -- For pools; FailedPrecondition for an allocator without one --
 
   // Gives empty segments back to the driver and to the quota, until `size` bytes have been given back (by default all
-  // empty segments). May wait for the device, as freeing does.
+  // empty segments). May wait for the device, as freeing does. Aborted: the context is lost. Other errors are the driver's: what
+  // it would not take stays the pool's, for allocations and the next Trim().
   absl::Status Trim(Bytes size = Bytes(UINT64_MAX)) const {
     return internal::ToStatus(gpushare_allocator_trim(handle(), size.count()));
   }
