@@ -376,7 +376,7 @@ void MemoryPool::Orphan() {
       one = blocks_.TakeOneIdle();
       return std::span(&one, one.bytes == 0 ? 0 : 1);
     };
-    while (GiveBack(take, /*waits=*/true) != 0) {
+    while (GiveBack(take, /*waits=*/true, nullptr) != 0) {
     }
   }
 }
