@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/clock_lock.h"
+#include "base/no_cancel.h"
 #include "books/context_of.h"
 #include "books/relaxed.h"
 
@@ -56,27 +57,31 @@ void PoolFrees::DropOver() {
 // Calls on streams are made without the lock: where the stream's queue is full, they wait for whatever the stream waits for.
 void PoolFrees::Add(uint8_t pool, const quota::Account* account, uint64_t bytes, CUstream stream) {
   const Relaxed relaxed(driver_);
-  Freed freed = {pool, account, NumberOf(stream), 0, nullptr, nullptr, 0, false};
-  {
-    const base::ClockLock lock(clock_, busy_);
-    const auto at = std::find_if(freed_.begin(), freed_.end(), [&](const Freed& other) {
+  Freed freed = {pool, account, NumberOf(stream), bytes, nullptr, nullptr, 0, false};
+  const auto find = [&] {
+    return std::find_if(freed_.begin(), freed_.end(), [&](const Freed& other) {
       return other.pool == pool && other.account == account && other.stream == freed.stream;
     });
-    if (at != freed_.end()) {
-      freed = *at;
-      freed_.erase(at);
-    } else {
+  };
+  {
+    const base::ClockLock lock(clock_, busy_);
+    if (find() == freed_.end()) {
       if (freed_.size() >= kMost) DropOver();
       if (freed_.size() >= kMost) return;
     }
   }
-  freed.bytes += bytes;
-  const bool marked = Mark(&freed, stream);
+  // The stream's earlier frees stay in the list meanwhile.
+  if (!Mark(&freed, stream)) {
+    if (freed.event != nullptr) driver_.EventDestroy(freed.event);
+    return;
+  }
   const base::ClockLock lock(clock_, busy_);
-  if (marked) {
+  if (const auto at = find(); at != freed_.end()) {
+    freed.bytes += at->bytes;
+    driver_.EventDestroy(at->event);
+    *at = freed;
+  } else {
     Keep(freed);
-  } else if (freed.event != nullptr) {
-    driver_.EventDestroy(freed.event);
   }
   count_.store(freed_.size());
 }
@@ -119,11 +124,16 @@ void PoolFrees::Take(uint8_t pool, CUmemoryPool handle, const quota::Account* ac
     if (count == 0) return;
     following_.fetch_add(1);
   }
+  const base::NoCancel whole;  // the entries are put back whatever happens
   for (size_t i = 0; i < count; ++i) {
-    if (follow_ != nullptr) {
-      follow_(stream, followed[i].event);
-    } else {
-      driver_.StreamWaitEvent(stream, followed[i].event, 0);
+    try {
+      if (follow_ != nullptr) {
+        follow_(stream, followed[i].event);
+      } else {
+        driver_.StreamWaitEvent(stream, followed[i].event, 0);
+      }
+    } catch (const std::bad_alloc&) {
+      // The pool may grow instead.
     }
   }
   {

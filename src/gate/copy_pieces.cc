@@ -90,6 +90,11 @@ bool Gate::SharesLink(CopyDirection direction) const {
   return supply != nullptr && supply->Link(direction) != LinkState::kFree;
 }
 
+bool Gate::CopiesInFlight(CopyDirection direction) const {
+  const Section section(state_->engine);
+  return !state_->copy_flights[static_cast<size_t>(direction)].pieces.empty();
+}
+
 bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece, bool* linked) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;

@@ -326,6 +326,7 @@ class Gate {
   // `bytes` were put on `stream` and not waited for. Calls the driver. LinkDone() follows by itself.
   void CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream, bool linked);
   bool SharesLink(CopyDirection direction) const;
+  bool CopiesInFlight(CopyDirection direction) const;
   bool CountInFlight(CopyDirection direction, uint64_t bytes, StreamGate& stream, bool linked);
 
   TenantState* const state_;  // owned by the engine, which owns this gate too

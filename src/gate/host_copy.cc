@@ -92,8 +92,10 @@ Copied Gate::Copy(StreamGate& stream, const HostCopy& copy, Put put) {
       const uint64_t now = CopyPiece(direction, left * copy.part_bytes);
       if (now != 0) piece = now;
     }
-    // What is waited for is alone in flight, so it may be as large as the others' pieces together.
-    const uint64_t in_piece = parts_of(alone_in_flight ? 2 * piece : piece);
+    // What is waited for is alone in flight, so it may be as large as the others' pieces together, unless another thread of the
+    // tenant copies too, which would never leave it so much room.
+    const bool alone = alone_in_flight && !CopiesInFlight(direction);
+    const uint64_t in_piece = parts_of(alone ? 2 * piece : piece);
     // When paced, a last piece of double size would have to wait for all pieces before it.
     const uint64_t whole = paced ? in_piece : 2 * in_piece;
     uint64_t n = in_pieces && left > whole ? in_piece : left;
@@ -102,6 +104,10 @@ Copied Gate::Copy(StreamGate& stream, const HostCopy& copy, Put put) {
       paced = false;
       in_pieces &= LimitsCopies(direction);
       if (!in_pieces) n = left;
+      // It goes whether or not there is a part of the link for it, and counts.
+      linked =
+          SharesLink(direction) && supply->TakeLink(direction, n * copy.part_bytes, /*force=*/true,
+                                                    state_->engine.clock.Now());
     }
     LinkBytes taken(linked ? supply : nullptr, direction, n * copy.part_bytes);
     if (!PutPart(copy, n, put, &copied)) break;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "meter/replay.h"
@@ -198,14 +199,19 @@ void Replay::Pin(Stream& stream) {
   stream.pinned_fill = full > 0 ? GroupTime(command) / full : 1;  // 0 if it was refused
 }
 
-// A batch is not over, although its last command has ended in the model: that command goes on.
+// A batch is not over, although its last command has ended in the model: that command goes on. Without host memory the batch
+// ends as it did in the model.
 void Replay::RunOn(Stream& stream) {
   if (stream.done.empty()) return;
-  const double ended = stream.ready;
+  const double ended = stream.ready, begun = stream.done.size() == 1 ? stream.launched : ended;
   const Command command = stream.done.back();
+  try {
+    stream.items.push_front({command, begun, false, false, false, false});
+  } catch (const std::bad_alloc&) {
+    return;
+  }
   stream.done.pop_back();
-  if (stream.done.empty()) stream.ready = stream.launched;
-  stream.items.push_front({command, stream.ready, false, false, false, false});
+  stream.ready = begun;
   besides_ += command.beside ? 1 : 0;
   stream.started = true;
   stream.running = 0;
