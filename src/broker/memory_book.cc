@@ -257,7 +257,7 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
     if (more <= free() && IsBehindSibling(member)) {
       // The sibling does not wait for longer than this, and what it leaves is this member's.
       if (member.front_since == kNever) member.front_since = now;
-      waits_for_others_ = true;
+      member.behind_sibling = waits_for_others_ = true;
       if (now - member.front_since < 2 * options_.patience) return false;
     }
     if (more > free()) {
@@ -269,7 +269,10 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
         }
         return false;
       }
-      if (std::exchange(member.behind_dead, false)) member.front_since = kNever;
+      // That it waited for a recall begins only now.
+      const bool was_behind_dead = std::exchange(member.behind_dead, false);
+      const bool was_behind_sibling = std::exchange(member.behind_sibling, false);
+      if (was_behind_dead || was_behind_sibling) member.front_since = kNever;
       RecallFor(more, member, /*also_used=*/false, now, changed);
       // What the others say they use may be out of date, so they are asked once before a request is refused.
       if (!Hopes(member, more) && !std::exchange(member.asked_all, true)) {
@@ -303,7 +306,8 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
 
 // Answers a request that has been taken out of the queue.
 void MemoryBook::Answer(Member& member, uint32_t asked) {
-  member.queued = member.asked_all = member.behind_dead = false;
+  member.queued = member.asked_all = false;
+  member.behind_dead = member.behind_sibling = false;
   member.front_since = kNever;
   answers_.emplace_back(&member, asked);
 }

@@ -99,6 +99,7 @@ class MemoryBook {
     Time front_since = kNever;    // when its request at the front of the queue began to wait
     bool asked_all = false;       // all others have been asked for what it lacks
     bool behind_dead = false;     // at the front, waiting for memory that is being reclaimed
+    bool behind_sibling = false;  // at the front, waiting for a sibling's earlier request
     bool recalled = false;        // asked to give back, and has not answered
     bool deaf = false;            // has not answered the recall in time
     Time recalled_at{};

@@ -146,6 +146,40 @@ TEST(MemoryBookFamilies, RequestsOfSiblingsAreServedInTheOrderInWhichTheyCame) {
   }
 }
 
+// The others have as long to answer as for any request, however long the sibling's took.
+TEST(MemoryBookFamilies, TheTimeBehindASiblingIsNotTakenFromTheAnswersToItsOwnRecall) {
+  FamilyOfBooks books;
+  const auto look = [&](int64_t ms) {
+    while (books.Look(InMs(ms)) <= InMs(ms)) {
+    }
+  };
+  Pages own, first, second;
+  books.parent.Join(own.seat, books.changed);
+  own.usage.memory_charged = 48 * kOneMiB;
+  books.first.Join(first.seat, books.changed);
+  books.second.Join(second.seat, books.changed);
+  first.usage.memory_charged = 20 * kOneMiB;  // all that it will get
+  first.Ask(20 * kOneMiB);
+  look(0);
+  own.AnswerRecall();
+  look(1);
+  second.Ask(10 * kOneMiB);
+  look(2);
+  ASSERT_FALSE(second.answered()) << "16 MiB are free, for which the earlier one waits";
+  own.usage.memory_charged = 44 * kOneMiB;
+  own.AnswerRecall();
+  look(150);
+  ASSERT_TRUE(first.answered());
+  ASSERT_EQ(first.granted(), 20 * kOneMiB);
+  for (int64_t ms = 151; ms < 230; ++ms) look(ms);
+  EXPECT_FALSE(second.answered()) << "the answer to its recall has 100 ms, from 150 on";
+  own.usage.memory_charged = 34 * kOneMiB;
+  own.AnswerRecall();
+  look(230);
+  EXPECT_TRUE(second.answered());
+  EXPECT_EQ(second.granted(), 10 * kOneMiB);
+}
+
 // Whichever of the books is looked at first.
 TEST(MemoryBookFamilies, WhoIsRefusedHearsOfItWhenTheSiblingsHaveAnswered) {
   FamilyOfBooks books(32 * kOneMiB, 32 * kOneMiB);
