@@ -223,7 +223,7 @@ void LinkBook::Grant(sched::Band band, size_t way, Time now) {
     took += its.took;
     if (!IsSlow(its, queue, now)) outstanding += Outstanding(its);
   }
-  const uint64_t depth = std::max(kDepth, 2 * took);
+  const uint64_t depth = std::clamp(2 * took, kDepth, kMostDepth);
   const bool waits =
       queue.best >
       0;  // for others; until the first window has shown what the link can do, none does

@@ -36,6 +36,8 @@ class LinkBook {
   static constexpr uint64_t kGrant = uint64_t{4} << 20;  // bytes
   // What processes of one priority may have been granted and not copied, together; more if the link is faster.
   static constexpr uint64_t kDepth = uint64_t{64} << 20;
+  // The most, however much they say they take: with it a look at many that lie stays short.
+  static constexpr uint64_t kMostDepth = uint64_t{512} << 20;
   // How often pages are read while several copy: when the link can have copied so much, within these bounds.
   static constexpr uint64_t kLookBytes = uint64_t{24} << 20;
   static constexpr Nanos kLook = Micros(250), kSeldomLook = Millis(5);

@@ -225,5 +225,28 @@ TEST_F(LinkBookTest, NonsenseOfAProcessDoesNotKeepTheOthersFromTheLink) {
   EXPECT_GT(run([&](int i) { page.link_done[0] = i % 2 == 0 ? 0 : UINT64_MAX; }), 0.95);
 }
 
+TEST_F(LinkBookTest, ALookAtManyThatLieGrantsNoMoreThanTheGreatestDepth) {
+  std::array<Pages, 64> liars;
+  for (Pages& each : liars) book.Join(Tenant(1), each.seat, changed);
+  uint64_t before = 0;
+  for (int i = 0; i < 20; ++i) {
+    for (Pages& each : liars) {
+      each.usage.link_given[0] += uint64_t{1} << 32;
+      each.usage.link_done[0] = each.usage.link_given[0].load();
+      each.usage.link_wanted[0] = UINT64_MAX;
+    }
+    now = std::min(book.Look(now, changed), now + Millis(5));
+    uint64_t granted = 0;
+    for (const Pages& each : liars) {
+      ASSERT_NE(each.limits.link_granted[0], kLinkIsUnbound);
+      granted += each.limits.link_granted[0];
+    }
+    if (i > 0) {
+      EXPECT_LE(granted - before, LinkBook::kMostDepth);
+    }
+    before = granted;
+  }
+}
+
 }  // namespace
 }  // namespace gpushare::broker
