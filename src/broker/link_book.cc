@@ -98,6 +98,14 @@ Time LinkBook::Look(Time now, Changed& changed) {
 void LinkBook::Read(Member& member, size_t way, Time now) {
   const ipc::UsagePage& usage = *member.seat->usage;
   Way& its = member.ways[way];
+  if (its.band != BandOf(member)) {
+    its.bound = false;
+    // Virtual times of two queues cannot be compared.
+    its.band = BandOf(member);
+    its.had = QueueOf(its.band, way).reached;
+    its.slow = Nanos(0);
+    its.slow_until = Time{};
+  }
   const uint64_t done = Growth(usage.link_done[way], its.done);  // read first, since it is not more
   const uint64_t given = Growth(usage.link_given[way], its.given);
   its.given += given;

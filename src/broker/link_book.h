@@ -58,6 +58,8 @@ class LinkBook {
     const TimeBook::Tenant* tenant = nullptr;  // says what it weighs
     Seat* seat = nullptr;
     struct Way {
+      sched::Band band =
+          sched::Band::kNormal;      // at the last look: whose queue its virtual time is of
       uint64_t given = 0, done = 0;  // as the process reports; they only grow
       uint64_t took = 0;             // given since the look before
       uint64_t granted = 0;

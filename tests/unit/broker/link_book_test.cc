@@ -225,6 +225,32 @@ TEST_F(LinkBookTest, NonsenseOfAProcessDoesNotKeepTheOthersFromTheLink) {
   EXPECT_GT(run([&](int i) { page.link_done[0] = i % 2 == 0 ? 0 : UINT64_MAX; }), 0.95);
 }
 
+TEST_F(LinkBookTest, WhosePriorityIsChangedStartsLevelWithTheOthersOfTheNewOne) {
+  Copier stays, changes, first{.piece = 0, .pages = {}}, second{.piece = 0, .pages = {}};
+  TimeBook::Tenant* const tenant = Tenant(1);
+  Add(stays, *Tenant(1));
+  Add(changes, *tenant);
+  Add(first, *Tenant(1, nullptr, sched::Band::kLow));
+  Add(second, *Tenant(1, nullptr, sched::Band::kLow));
+  Run(Seconds(2));
+  first.piece = second.piece = 4 * kLinkMiB;
+  Run(Millis(200));
+  tenant->limits.band = sched::Band::kLow;
+  stays.piece = 0;
+  Run(Millis(50));
+  std::vector<double> copied = Run(Millis(300));
+  for (const size_t i : std::array<size_t, 3>{1, 2, 3})
+    EXPECT_NEAR(PartOf(copied, i), 1.0 / 3, 0.02) << i;
+  // And back, among those that have copied for longer.
+  tenant->limits.band = sched::Band::kNormal;
+  stays.piece = 4 * kLinkMiB;
+  first.piece = second.piece = 0;
+  Run(Millis(50));
+  copied = Run(Millis(300));
+  for (const size_t i : std::array<size_t, 2>{0, 1})
+    EXPECT_NEAR(PartOf(copied, i), 1.0 / 2, 0.02) << i;
+}
+
 TEST_F(LinkBookTest, ALookAtManyThatLieGrantsNoMoreThanTheGreatestDepth) {
   std::array<Pages, 64> liars;
   for (Pages& each : liars) book.Join(Tenant(1), each.seat, changed);
