@@ -64,6 +64,7 @@ LinkBook::Member* LinkBook::Join(const TimeBook::Tenant* tenant, Seat& seat, Cha
 }
 
 void LinkBook::Leave(Member* member, Changed& changed) {
+  for (size_t way = 0; way < member->ways.size(); ++way) Unbind(*member, way);
   members_.remove_if([member](const Member& other) { return &other == member; });
   Publish(changed);
 }
@@ -95,11 +96,20 @@ Time LinkBook::Look(Time now, Changed& changed) {
   return next;
 }
 
+// The best rate may be built on what it said, so it is measured anew.
+void LinkBook::Unbind(Member& member, size_t way) {
+  Way& its = member.ways[way];
+  if (!std::exchange(its.bound, false)) return;
+  Queue& queue = QueueOf(its.band, way);
+  queue.best = 0;
+  queue.since = Time{};
+}
+
 void LinkBook::Read(Member& member, size_t way, Time now) {
   const ipc::UsagePage& usage = *member.seat->usage;
   Way& its = member.ways[way];
   if (its.band != BandOf(member)) {
-    its.bound = false;
+    Unbind(member, way);
     // Virtual times of two queues cannot be compared.
     its.band = BandOf(member);
     its.had = QueueOf(its.band, way).reached;
@@ -110,12 +120,14 @@ void LinkBook::Read(Member& member, size_t way, Time now) {
   const uint64_t given = Growth(usage.link_given[way], its.given);
   its.given += given;
   its.took = std::min(given, kMostGiven);
-  its.done = std::min(its.done + done, its.given);
+  const uint64_t before = std::exchange(its.done, std::min(its.done + done, its.given));
   if (given > 0 || done > 0) its.moved_at = now;
-  // More than was granted does not count, since it is only said.
-  const uint64_t counted = std::max(its.counted, std::min(its.done, its.granted));
-  if (its.bound) QueueOf(BandOf(member), way).done += counted - its.counted;
-  its.counted = counted;
+  // More than was granted does not count, since it is only said; not later either, when it has been granted.
+  if (its.bound) {
+    const uint64_t counts = std::min(its.done - before, its.granted - its.counted);
+    QueueOf(its.band, way).done += counts;
+    its.counted += counts;
+  }
   its.held |= its.bound && its.given >= its.granted && Wants(member, way);
   const bool copies = its.given - its.before >= kLeast;
   if (copies || now - its.since >= kStopped) {
@@ -164,6 +176,10 @@ void LinkBook::Measure(sched::Band band, size_t way, Time now) {
   if (queue.since == Time{}) {
     queue.since = now;
     queue.done = 0;
+    queue.idle = false;
+    for (Member& member : members_) {
+      if (BandOf(member) == band) member.ways[way].given_then = member.ways[way].given;
+    }
     return;
   }
   const Nanos window = now - queue.since;
@@ -172,7 +188,8 @@ void LinkBook::Measure(sched::Band band, size_t way, Time now) {
   if (window < kWindow || (!enough && window < kLongestWindow)) return;
   queue.since = now;
   queue.done = 0;
-  const double rate = done / ns;
+  const double rate = std::min(done / ns, kFastest);
+  const bool busy = rate >= kBusy * queue.best;
   bool waited = false;
   for (Member& member : members_) {
     Way& its = member.ways[way];
@@ -183,12 +200,13 @@ void LinkBook::Measure(sched::Band band, size_t way, Time now) {
     its.limited = limit > 0 && static_cast<double>(given) >= kBusy * limit * ns;
     if (!std::exchange(its.waited, false)) continue;
     waited = true;
-    const bool busy = rate >= kBusy * queue.best;
     its.slow = busy ? Nanos(0) : std::clamp(2 * its.slow, kSlow, kSlowest);
     its.slow_until = now + its.slow;
   }
-  // What the link can do shows while nobody is waited for, and may become less.
-  queue.best = std::max(waited ? queue.best : queue.best * 0.99, rate);
+  // What the link can do may become less. It shows while nobody is waited for: who is may not lower the mark by which it is
+  // judged, a little in each window.
+  const double decay = std::exchange(queue.idle, false) ? kIdleDecay : kDecay;
+  queue.best = std::max(waited && busy ? queue.best : queue.best * (1 - decay), rate);
 }
 
 Time LinkBook::Serve(sched::Band band, size_t way, Time now, Changed& changed) {
@@ -204,7 +222,10 @@ Time LinkBook::Serve(sched::Band band, size_t way, Time now, Changed& changed) {
       its.counted = its.done;
       its.had = std::max(its.had, QueueOf(band, way).reached);
     }
-    if (its.bound && !bound) Say(member, way, kUnbound, changed);
+    if (its.bound && !bound) {
+      Say(member, way, kUnbound, changed);
+      Unbind(member, way);
+    }
     its.bound = bound;
   }
   Queue& queue = QueueOf(band, way);
@@ -224,13 +245,15 @@ Time LinkBook::Serve(sched::Band band, size_t way, Time now, Changed& changed) {
 
 void LinkBook::Grant(sched::Band band, size_t way, Time now) {
   Queue& queue = QueueOf(band, way);
-  uint64_t outstanding = 0, took = 0;
+  uint64_t outstanding = 0, took = 0, in_flight = 0;
   for (const Member& member : members_) {
     const Way& its = member.ways[way];
     if (BandOf(member) != band || !its.bound) continue;
     took += its.took;
+    in_flight += its.given - its.done;
     if (!IsSlow(its, queue, now)) outstanding += Outstanding(its);
   }
+  queue.idle |= in_flight == 0;
   const uint64_t depth = std::clamp(2 * took, kDepth, kMostDepth);
   const bool waits =
       queue.best >

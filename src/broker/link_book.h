@@ -53,6 +53,10 @@ class LinkBook {
   static constexpr Nanos kWindow = Millis(4), kLongestWindow = Millis(64);
   static constexpr Nanos kSlow = Millis(100), kSlowest = Millis(1600);
   static constexpr double kBusy = 0.85;
+  // No link counts as faster, for what is done is only what processes say.
+  static constexpr double kFastest = 128;  // bytes per ns
+  // By such a part the best rate becomes less in each window with a lower one; in one in which the link was idle, by kIdleDecay.
+  static constexpr double kDecay = 0.05, kIdleDecay = 0.01;
 
   struct Member {
     const TimeBook::Tenant* tenant = nullptr;  // says what it weighs
@@ -92,13 +96,15 @@ class LinkBook {
     double reached = 0;  // the greatest virtual time at which a grant began
     Time since{};        // when the window began; Time{}: there is none
     uint64_t done = 0;   // in the window
-    double best = 0;     // bytes per ns, of a window
+    double best = 0;     // bytes per ns, of a window; 0: not known
+    bool idle = false;   // a look of the window found nothing in flight
   };
   static Nanos LookEvery(const Queue& queue);
   static bool IsSlow(const Member::Way& way, const Queue& queue, Time now);
   Queue& QueueOf(sched::Band band, size_t way) { return queues_[static_cast<size_t>(band)][way]; }
   void Publish(Changed& changed);
   void Read(Member& member, size_t way, Time now);
+  void Unbind(Member& member, size_t way);
   void Weigh(sched::Band band, size_t way);
   void Measure(sched::Band band, size_t way, Time now);
   Time Serve(sched::Band band, size_t way, Time now, Changed& changed);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,7 +64,7 @@ class LinkBookTest : public ::testing::Test {
     for (const Time end = now + time; now < end; now += kLinkPoll) {
       for (Copier* const copier : copiers) Give(*copier);
       if (now >= look_at) look_at = std::min(book.Look(now, changed), now + Millis(5));
-      double budget = kLinkRate * static_cast<double>(kLinkPoll.count());
+      double budget = rate * static_cast<double>(kLinkPoll.count());
       capacity += budget;
       while (!link.empty() && budget > 0) {
         Piece& first = link.front();
@@ -102,6 +103,7 @@ class LinkBookTest : public ::testing::Test {
   std::vector<Copier*> copiers;
   std::deque<Piece> link;
   double moved = 0, capacity = 0;
+  double rate = kLinkRate;
 };
 
 TEST_F(LinkBookTest, WhoCopiesAloneIsNotBound) {
@@ -249,6 +251,50 @@ TEST_F(LinkBookTest, WhosePriorityIsChangedStartsLevelWithTheOthersOfTheNewOne) 
   copied = Run(Millis(300));
   for (const size_t i : std::array<size_t, 2>{0, 1})
     EXPECT_NEAR(PartOf(copied, i), 1.0 / 2, 0.02) << i;
+}
+
+// What is done is what they say. In the end they stop, copy as others do, or end.
+TEST_F(LinkBookTest, HoweverFastProcessesSayTheyWereWeightsDivideTheLinkSoonAfter) {
+  for (const char* const then : {"they stop", "they copy", "they end"}) {
+    SCOPED_TRACE(then);
+    Copier light, heavy{.piece = 1 * kLinkMiB, .most = 2 * kLinkMiB, .pages = {}};
+    Copier liar{.piece = 0, .pages = {}}, other{.piece = 0, .pages = {}};
+    Add(light, *Tenant(1));
+    Add(heavy, *Tenant(4));
+    rate = 25;
+    Run(Millis(200));
+    for (Copier* const each : {&liar, &other}) {
+      each->member = book.Join(Tenant(1), each->pages.seat, changed);
+    }
+    for (int i = 0; i < 600; ++i) {
+      for (Copier* const each : {&liar, &other}) {
+        each->given = each->done += uint64_t{1} << 32;
+        each->pages.usage.link_given[0] = each->given;
+        each->pages.usage.link_done[0] = each->done;
+        each->pages.usage.link_wanted[0] = UINT64_MAX;
+      }
+      Run(Micros(100));
+    }
+    for (Copier* const each : {&liar, &other}) {
+      each->pages.usage.link_wanted[0] = 0;
+      if (std::string_view(then) == "they end") book.Leave(each->member, changed);
+      if (std::string_view(then) != "they copy") continue;
+      each->piece = 4 * kLinkMiB;
+      copiers.push_back(each);
+    }
+    // While they are bound, only time makes the mark less that they have set.
+    Run(std::string_view(then) == "they copy" ? Millis(500) : Millis(150));
+    Busy();
+    const std::vector<double> copied = Run(Millis(500));
+    EXPECT_NEAR(copied.at(1) / copied.at(0), 4, 0.2);
+    EXPECT_GT(Busy(), 0.95);
+    if (std::string_view(then) != "they end") {
+      for (Copier* const each : {&liar, &other}) book.Leave(each->member, changed);
+    }
+    for (Copier* const each : {&light, &heavy}) book.Leave(each->member, changed);
+    copiers.clear();
+    link.clear();
+  }
 }
 
 TEST_F(LinkBookTest, ALookAtManyThatLieGrantsNoMoreThanTheGreatestDepth) {
