@@ -222,10 +222,8 @@ Time LinkBook::Serve(sched::Band band, size_t way, Time now, Changed& changed) {
       its.counted = its.done;
       its.had = std::max(its.had, QueueOf(band, way).reached);
     }
-    if (its.bound && !bound) {
-      Say(member, way, kUnbound, changed);
-      Unbind(member, way);
-    }
+    // The best rate stays, or processes that copy now and then would never be waited for.
+    if (its.bound && !bound) Say(member, way, kUnbound, changed);
     its.bound = bound;
   }
   Queue& queue = QueueOf(band, way);
