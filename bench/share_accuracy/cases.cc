@@ -83,6 +83,25 @@ Traces SyntheticTraces() {
     }
     traces["48 kernels, few long"] = few;
   }
+  {
+    // As in a network of Inception's kind: narrow kernels side by side, of unlike length.
+    const auto branches = std::make_shared<workload::KernelTrace>("branches");
+    for (const auto& [us, sms] : {std::pair{60, 20},
+                                  {90, 28},
+                                  {40, 36},
+                                  {30, 16},
+                                  {80, 40},
+                                  {50, 24},
+                                  {120, 12},
+                                  {25, 60},
+                                  {45, 30},
+                                  {70, 18},
+                                  {35, 44},
+                                  {20, 80}}) {
+      branches->Add("branches_" + std::to_string(us), workload::Bound::kUnknown, sms, Micros(us));
+    }
+    traces["branches"] = branches;
+  }
   traces["half, short"] = Synthetic("half_short", {8, 20, 12}, 1, 44);
   traces["wide, short"] = Synthetic("wide_short", {10, 20, 10}, 1, 200);
   traces["mixed long"] = Synthetic("mixed_long", {40, 120, 80, 300, 60, 200}, 1, 80);
@@ -279,6 +298,33 @@ std::vector<Case> Cases(const Traces& t, bool real) {
       spec.tenants[0].mode = Mode::kGraph;
       cases.push_back(
           Shares("overlap 50:50 graphs of 48 kernels, few long/half", spec, overlapping));
+    }
+    {
+      // Graphs with branches.
+      struct Branching {
+        const char* graph;
+        int branches, layer;
+        const char* other;
+        bool warmed_up;
+      };
+      for (const Branching& b :
+           {Branching{"branches", 2, 6, "half", true}, Branching{"branches", 3, 6, "half", true},
+            Branching{"branches", 3, 6, "14us", true}, Branching{"branches", 2, 0, "half", true},
+            Branching{"branches", 2, 6, "half", false}, Branching{"half x1", 2, 0, "half", false},
+            Branching{"half x1", 2, 0, "wide", true}, Branching{"half x1", 2, 0, "14us", true},
+            Branching{"48 kernels", 2, 6, "half", true},
+            Branching{"48 kernels", 3, 12, "14us", true}}) {
+        CaseSpec spec = Mix(t, {{b.graph, 50}, {b.other, 50}}, Mode::kBacklog, true);
+        spec.tenants[0].mode = Mode::kGraph;
+        spec.tenants[0].warmed_up = b.warmed_up;
+        spec.tenants[0].branches = b.branches;
+        spec.tenants[0].layer = b.layer;
+        std::string name = "overlap 50:50 graphs of " + std::string(b.graph) + ", " +
+                           std::to_string(b.branches) + " branches";
+        if (b.layer > 0) name += " a layer of " + std::to_string(b.layer);
+        name += std::string("/") + b.other + (b.warmed_up ? ", warm" : "");
+        cases.push_back(Shares(name, spec, overlapping));
+      }
     }
     cases.push_back(
         Shares("overlap 40:60 small/wide", Mix(t, two, Mode::kBacklog, true), overlapping));

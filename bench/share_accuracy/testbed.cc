@@ -90,11 +90,8 @@ struct Player {
       Synchronize();
     }
     if (spec.mode == Mode::kGraph || spec.mode == Mode::kMixed) {
-      GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.BeginCapture(stream), "BeginCapture"));
-      for (const workload::TraceKernel& kernel : spec.trace->kernels()) Submit(kernel, false);
       driver::Graph captured = nullptr;
-      GPUSHARE_RETURN_IF_ERROR(
-          driver::ToStatus(driver.EndCapture(stream, &captured), "EndCapture"));
+      GPUSHARE_RETURN_IF_ERROR(Capture(&captured));
       const driver::GraphContents contents = driver.ContentsOf(captured);
       GPUSHARE_RETURN_IF_ERROR(
           driver::ToStatus(driver.Instantiate(&graph, captured), "Instantiate"));
@@ -110,6 +107,41 @@ struct Player {
       if (!spec.unseen) kernels.Put(graph, gate::KernelsOf(contents, in_order));
     }
     return absl::OkStatus();
+  }
+
+  absl::Status Capture(driver::Graph* captured) {
+    std::vector<driver::Stream> branches(static_cast<size_t>(spec.branches), stream);
+    for (size_t i = 1; i < branches.size(); ++i) {
+      GPUSHARE_RETURN_IF_ERROR(
+          driver::ToStatus(driver.CreateStream(&branches[i], priority), "CreateStream"));
+    }
+    driver::Event event = nullptr;
+    GPUSHARE_RETURN_IF_ERROR(
+        driver::ToStatus(driver.CreateEvent(&event, /*timing=*/false), "CreateEvent"));
+    GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.BeginCapture(stream), "BeginCapture"));
+    const size_t count = spec.trace->kernels().size();
+    const size_t layer = spec.layer > 0 ? static_cast<size_t>(spec.layer) : count;
+    const auto wait = [&](driver::Stream waiting, driver::Stream before) {
+      if (waiting == before) return;
+      driver.RecordEvent(event, before);
+      driver.StreamWaitEvent(waiting, event);
+    };
+    const driver::Stream own = stream;
+    for (size_t i = 0; i < count; ++i) {
+      if (i % layer == 0) {
+        for (const driver::Stream branch : branches) wait(branch, own);
+      }
+      stream = branches[i % layer % branches.size()];
+      Submit(spec.trace->kernels()[i], false);
+      stream = own;
+      if (i % layer == layer - 1 || i == count - 1) {
+        for (const driver::Stream branch : branches) wait(own, branch);
+      }
+    }
+    const Result r = driver.EndCapture(stream, captured);
+    driver.DestroyEvent(event);
+    for (size_t i = 1; i < branches.size(); ++i) driver.DestroyStream(branches[i]);
+    return driver::ToStatus(r, "EndCapture");
   }
 
   // On a serial device every kernel fills it.

@@ -41,6 +41,9 @@ struct TenantSpec {
   bool unseen = false;  // kGraph: nobody saw it instantiated
   bool warmed_up =
       false;  // kGraph: its kernels ran by themselves before, as frameworks do before they capture
+  // kGraph: of each `layer` kernels (0: of all), one after the other goes to the next of this many branches, which join behind
+  // them.
+  int branches = 1, layer = 0;
   double stop_at = -1, return_at = -1;  // seconds: sleeps in between
   double prediction_bias = 1;           // durations change by this factor half way (mispredictions)
 };

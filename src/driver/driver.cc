@@ -13,8 +13,6 @@
 
 #include "base/status_macros.h"
 #include "driver/current_context.h"
-#include "driver/graph_copy.h"
-#include "driver/graph_kernel.h"
 #include "driver/state.h"
 
 namespace gpushare::driver {
@@ -400,79 +398,6 @@ Result Driver::EndCapture(Stream stream, Graph* graph) const {
 }
 Result Driver::Instantiate(GraphExec* exec, Graph graph) const {
   return Code(state_->table.GraphInstantiateWithFlags(exec, graph, 0));
-}
-namespace {
-
-std::vector<CUgraphNode> NodesOf(const Table& table, CUgraph graph) {
-  size_t count = 0;
-  if (table.GraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) return {};
-  std::vector<CUgraphNode> nodes(count);
-  if (table.GraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return {};
-  return nodes;
-}
-
-// Whether some of the graph's nodes have several nodes before or behind them. False if the driver does not tell.
-bool Branches(const Table& table, CUgraph graph, size_t nodes) {
-  size_t count = 0;
-  if (table.GraphGetEdges(graph, nullptr, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
-  std::vector<CUgraphNode> from(count), to(count);
-  if (count > 0 &&
-      table.GraphGetEdges(graph, from.data(), to.data(), nullptr, &count) != CUDA_SUCCESS) {
-    return false;
-  }
-  const auto distinct = [](std::vector<CUgraphNode>& ends) {
-    std::sort(ends.begin(), ends.end());
-    return static_cast<size_t>(std::unique(ends.begin(), ends.end()) - ends.begin());
-  };
-  return nodes > 0 && (count != nodes - 1 || distinct(from) != count || distinct(to) != count);
-}
-
-}  // namespace
-
-GraphContents Driver::ContentsOf(Graph graph) const {
-  const Table& table = state_->table;
-  GraphContents contents;
-  bool counted = true;
-  const std::vector<CUgraphNode> nodes = NodesOf(table, graph);
-  contents.branches = Branches(table, graph, nodes.size());
-  for (CUgraphNode node : nodes) {
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) {
-      counted = contents.all_kernels = false;
-      continue;
-    }
-    CUgraph child = nullptr;
-    CUDA_KERNEL_NODE_PARAMS kernel{};
-    if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
-      ++contents.commands;
-      if (table.GraphKernelNodeGetParams(node, &kernel) == CUDA_SUCCESS) {
-        contents.kernels.push_back(KernelOf(kernel));
-      } else {
-        contents.all_kernels = false;
-      }
-    } else if (type == CU_GRAPH_NODE_TYPE_MEMCPY) {
-      ++contents.commands;
-      CUDA_MEMCPY3D copy{};
-      const bool told = table.GraphMemcpyNodeGetParams(node, &copy) == CUDA_SUCCESS;
-      contents.copies.push_back(told ? CopyOf(table, node, copy) : GraphCopy{.node = node});
-    } else if (type == CU_GRAPH_NODE_TYPE_MEMSET) {
-      ++contents.commands;
-    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-               table.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
-      const GraphContents inner = ContentsOf(child);
-      contents.commands += inner.commands;
-      contents.kernels.insert(contents.kernels.end(), inner.kernels.begin(), inner.kernels.end());
-      contents.all_kernels &= inner.all_kernels;
-      contents.branches |= inner.branches;
-      contents.copies.push_back(
-          {.node = node, .inside = static_cast<uint32_t>(inner.copies.size())});
-      contents.copies.insert(contents.copies.end(), inner.copies.begin(), inner.copies.end());
-    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH || type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-      contents.all_kernels = false;
-    }
-  }
-  if (!counted) contents.commands = 0;
-  return contents;
 }
 
 Result Driver::LaunchGraph(GraphExec exec, Stream stream) const {

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,11 @@ struct GraphCopy {
   uint32_t inside = 0;
   uint64_t to_device = 0, to_host = 0;  // bytes from and to host memory
 };
+// The kernel `to` begins after the kernel `from` has ended. Both are indices into GraphContents::kernels.
+struct GraphEdge {
+  uint32_t from = 0, to = 0;
+  friend bool operator==(const GraphEdge&, const GraphEdge&) = default;
+};
 // The contents of a graph, including its child graphs.
 struct GraphContents {
   uint32_t commands = 0;  // kernels, copies and sets; 0: the driver does not tell
@@ -95,6 +101,10 @@ struct GraphContents {
   bool all_kernels =
       true;  // false if there may be others: in bodies of conditional nodes, or the driver does not tell
   bool branches = false;  // some of its nodes may run at the same time
+  // Of a graph with branches that has kernels alone: which follow which, directly or by way of nodes without commands. None if
+  // the driver does not tell, or if there are more than kMostEdges for each kernel.
+  std::optional<std::vector<GraphEdge>> edges;
+  static constexpr size_t kMostEdges = 16;
   bool IsOfKernelsAlone() const { return all_kernels && kernels.size() == commands; }
   // Its kernels are all that it has, and follow one another.
   bool IsChainOfKernels() const { return IsOfKernelsAlone() && !branches; }

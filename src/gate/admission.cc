@@ -107,7 +107,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   const bool looks = graph && work.kernels != nullptr && cost.known &&
                      (!cost.settled || calibrates || work.parts <= kFewKernels);
   std::vector<float> lengths;
-  std::vector<KernelInGraph> kernels;
+  KernelsInGraph kernels;
   try {
     if (looks) kernels = work.kernels->Find(work.executable);
     if (looks) lengths = PartsOf(*tenant.costs, kernels, cost.cost_ns);
@@ -127,7 +127,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
     if (!lengths.empty() && !opaque) {
       engine.KeepLengths(tenant, work, lengths);
     } else if (graph) {
-      if (looks && kernels.empty()) engine.ForgetLengths(tenant, work);
+      if (looks && kernels.kernels.empty()) engine.ForgetLengths(tenant, work);
       if (looks || work.parts == 0) engine.AskForStudy(tenant, cost, work, kernels, lengths);
     }
     passed = tenant.passing && tenant.passed_launch == number;

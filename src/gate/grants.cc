@@ -158,13 +158,13 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     const uint32_t known_parts = tenant.costs->parts(record.entry);
     const float footprint = tenant.costs->footprint(record.entry);
     bool is_studied = false;
-    const meter::GraphShape* const shape =
+    const KnownShape* const shape =
         record.graph ? GraphLaunched(tenant, record.entry, &is_studied) : nullptr;
     const bool long_graph =
         record.graph && shape == nullptr && IsOpaqueGraph(known_parts, footprint, cost);
     // While there is only one tenant, nothing of another can come between its commands, so a graph is measured like kernels.
     const bool opaque = long_graph && !record.exclusive && arbiter.tenants() > 1;
-    const uint32_t commands = shape != nullptr ? static_cast<uint32_t>(shape->size())
+    const uint32_t commands = shape != nullptr ? static_cast<uint32_t>(shape->parts.size())
                               : long_graph     ? 1
                                                : std::max(known_parts, 1u);
     // A tenant with a cap pays for its own lateness, so its lengths count as guesses.
@@ -173,15 +173,27 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
                        tenant.capped();
     const bool sure = !record.graph && !record.unknown && footprint > 0 &&
                       tenant.costs->IsSure(record.entry, meter::Replay::kVaries);
+    meter::Replay::Command command = {.entry = record.entry,
+                                      .cost_ns = cost,
+                                      .footprint = footprint,
+                                      .opaque = opaque,
+                                      .memory = footprint <= 0,
+                                      .guess = guess,
+                                      .sure = sure,
+                                      .beside = beside,
+                                      .studied = is_studied,
+                                      .parts = commands,
+                                      .level = record.graph ? 0 : stream.lane.Level()};
+    const Nanos launched = DeviceTime(first + pace * static_cast<int64_t>(i));
     try {
+      if (shape != nullptr && shape->branched != nullptr) {
+        replay.AppendGraph(stream.replay, command, shape->branched, launched);
+      }
       for (uint32_t part = 0; part < commands; ++part) {
-        const float length =
-            shape != nullptr ? cost * (*shape)[part].length : cost / static_cast<float>(commands);
-        const float width = shape != nullptr ? (*shape)[part].footprint : footprint;
-        replay.Append(stream.replay,
-                      {record.entry, length, width, opaque, footprint <= 0, guess, sure, beside,
-                       is_studied, commands, record.graph ? 0 : stream.lane.Level()},
-                      DeviceTime(first + pace * static_cast<int64_t>(i)));
+        if (shape != nullptr) command.footprint = shape->parts[part].footprint;
+        command.cost_ns = shape != nullptr ? cost * shape->parts[part].length
+                                           : cost / static_cast<float>(commands);
+        replay.Append(stream.replay, command, launched);
       }
     } catch (const std::bad_alloc&) {
       // A launch that cannot be measured is settled as predicted.

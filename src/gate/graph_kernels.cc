@@ -3,15 +3,37 @@
 
 #include <utility>
 
+#include "meter/graph_study.h"
+
 namespace gpushare::gate {
 namespace {
 
-// The sum of the kernels' costs may differ from the graph's cost by this part of it, since clocks change.
-constexpr float kAlike = 0.3f;
+using meter::CostModel;
 
-size_t WordsOf(const std::vector<KernelInGraph>& kernels) {
+size_t WordsOf(const KernelsInGraph& graph) {
   constexpr size_t kWordsPerKernel = sizeof(KernelInGraph) / sizeof(uint64_t);
-  return kernels.size() * kWordsPerKernel + GraphKernels::kWordsPerGraph;
+  static_assert(sizeof(driver::GraphEdge) == sizeof(uint64_t));
+  const size_t edges = graph.edges.has_value() ? graph.edges->size() : 0;
+  return graph.kernels.size() * kWordsPerKernel + edges + GraphKernels::kWordsPerGraph;
+}
+
+// What was launched before each kernel, if each branch was launched on a stream of its own.
+std::vector<uint64_t> ContextsOf(const KernelsInGraph& graph) {
+  std::vector<uint64_t> contexts(graph.kernels.size(), 0);
+  const auto follow = [&](size_t from, size_t to) {
+    contexts[to] = CostModel::Next(contexts[from], graph.kernels[from].key);
+  };
+  if (!graph.edges.has_value()) {
+    for (size_t i = 1; i < contexts.size(); ++i) follow(i - 1, i);
+    return contexts;
+  }
+  std::vector<bool> found(contexts.size());
+  for (const driver::GraphEdge& edge :
+       *graph.edges) {  // by `to`, and each kernel's first one first
+    if (!found[edge.to]) follow(edge.from, edge.to);
+    found[edge.to] = true;
+  }
+  return contexts;
 }
 
 }  // namespace
@@ -24,11 +46,11 @@ void GraphKernels::Forget(const void* executable) {
   graphs_.erase(found);
 }
 
-void GraphKernels::Put(const void* executable, std::vector<KernelInGraph> kernels) {
+void GraphKernels::Put(const void* executable, KernelsInGraph kernels) {
   const base::MutexLock lock(&mutex_);
   Forget(executable);
   const size_t more = WordsOf(kernels);
-  if (kernels.empty() || more > kMostKept) return;
+  if (kernels.kernels.empty() || more > kMostKept) return;
   while (kept_ + more > kMostKept) Forget(asked_.back());
   std::list<const void*> place = {executable};
   graphs_.emplace(executable, Graph{std::move(kernels), place.begin()});
@@ -36,7 +58,7 @@ void GraphKernels::Put(const void* executable, std::vector<KernelInGraph> kernel
   kept_ += more;
 }
 
-std::vector<KernelInGraph> GraphKernels::Find(const void* executable) const {
+KernelsInGraph GraphKernels::Find(const void* executable) const {
   const base::MutexLock lock(&mutex_);
   const auto found = graphs_.find(executable);
   if (found == graphs_.end()) return {};
@@ -44,21 +66,20 @@ std::vector<KernelInGraph> GraphKernels::Find(const void* executable) const {
   return found->second.kernels;
 }
 
-std::vector<float> PartsOf(const meter::CostModel& costs, const std::vector<KernelInGraph>& kernels,
-                           float cost_ns) {
+std::vector<float> PartsOf(const CostModel& costs, const KernelsInGraph& graph, float cost_ns) {
   std::vector<float> parts;
-  if (kernels.empty() || cost_ns <= 0) return parts;
-  parts.reserve(kernels.size());
+  if (graph.kernels.empty() || cost_ns <= 0) return parts;
+  parts.reserve(graph.kernels.size());
   float sum = 0;
-  uint64_t context = 0;
-  for (const KernelInGraph& kernel : kernels) {
-    const float cost = costs.Known(kernel.key, context);
-    if (cost <= 0) return {};
-    parts.push_back(cost);
-    sum += cost;
-    context = meter::CostModel::Next(context, kernel.key);
+  const std::vector<uint64_t> contexts = ContextsOf(graph);
+  for (size_t i = 0; i < contexts.size(); ++i) {
+    const float part = costs.Known(graph.kernels[i].key, contexts[i]) / cost_ns;
+    if (part <= 0) return {};
+    parts.push_back(part);
+    sum += part;
   }
-  if (sum < (1 - kAlike) * cost_ns || sum > (1 + kAlike) * cost_ns) return {};
+  if (graph.edges.has_value()) return parts;
+  if (!meter::GraphStudy::IsAlike(sum)) return {};
   for (float& part : parts) part /= sum;
   return parts;
 }

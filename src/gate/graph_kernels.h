@@ -7,8 +7,8 @@
 //   work.kernels = &kernels, work.executable = executable;      // when it is launched
 //   std::vector<float> lengths = PartsOf(costs, kernels.Find(executable), cost_ns);  // seldom, on the gate's slow path
 //
-// Memory is bounded: 16 bytes for each kernel of a graph of up to CostModel::kMostParts kernels, kWordsPerGraph for the graph,
-// and kMostKept words for all graphs (2 MiB). Beyond that the least recently used graphs are forgotten. Threading: thread-safe.
+// Memory is bounded: 16 bytes for each kernel of a graph of up to CostModel::kMostParts kernels, 8 for each edge, kWordsPerGraph
+// for the graph, and kMostKept words for all graphs (2 MiB). Beyond that the least recently used graphs are forgotten. Threading: thread-safe.
 #ifndef GPUSHARE_GATE_GRAPH_KERNELS_H_
 #define GPUSHARE_GATE_GRAPH_KERNELS_H_
 
@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -33,17 +35,26 @@ struct KernelInGraph {
   friend bool operator==(const KernelInGraph&, const KernelInGraph&) = default;
 };
 
-// The kernels of a graph in their order; empty if it has other commands too. `of(kernel)` returns a footprint. Where kernels may
-// run at the same time, each counts as one that fills the device.
-inline std::vector<KernelInGraph> KernelsOf(
-    const driver::GraphContents& graph, absl::FunctionRef<float(const driver::GraphKernel&)> of) {
-  std::vector<KernelInGraph> kernels;
-  if (!graph.IsOfKernelsAlone() || !meter::CostModel::InParts(graph.commands)) return kernels;
-  kernels.reserve(graph.kernels.size());
+struct KernelsInGraph {
+  std::vector<KernelInGraph> kernels;  // each behind all that it waits for
+  // Of a graph with branches: which follow which. Otherwise they follow one another.
+  std::optional<std::vector<driver::GraphEdge>> edges = std::nullopt;
+  friend bool operator==(const KernelsInGraph&, const KernelsInGraph&) = default;
+};
+
+// The kernels of a graph; none if it has other commands too. `of(kernel)` returns a footprint. Where kernels may run at the same
+// time, and the driver does not tell which, each counts as one that fills the device.
+inline KernelsInGraph KernelsOf(const driver::GraphContents& graph,
+                                absl::FunctionRef<float(const driver::GraphKernel&)> of) {
+  KernelsInGraph found;
+  if (!graph.IsOfKernelsAlone() || !meter::CostModel::InParts(graph.commands)) return found;
+  const bool fill = graph.branches && !graph.edges.has_value();
+  found.kernels.reserve(graph.kernels.size());
   for (const driver::GraphKernel& kernel : graph.kernels) {
-    kernels.push_back({KernelKey(kernel.function, kernel.shape), graph.branches ? 1 : of(kernel)});
+    found.kernels.push_back({KernelKey(kernel.function, kernel.shape), fill ? 1 : of(kernel)});
   }
-  return kernels;
+  found.edges = graph.edges;
+  return found;
 }
 
 class GraphKernels {
@@ -54,12 +65,12 @@ class GraphKernels {
 
   // Replaces the entry of an earlier executable with the same handle. Without kernels there is no entry. If it throws
   // bad_alloc, there is no entry either.
-  void Put(const void* executable, std::vector<KernelInGraph> kernels);
-  std::vector<KernelInGraph> Find(const void* executable) const;
+  void Put(const void* executable, KernelsInGraph kernels);
+  KernelsInGraph Find(const void* executable) const;
 
  private:
   struct Graph {
-    std::vector<KernelInGraph> kernels;
+    KernelsInGraph kernels;
     std::list<const void*>::iterator place;  // in asked_
   };
   void Forget(const void* executable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -70,10 +81,10 @@ class GraphKernels {
   mutable std::list<const void*> asked_ ABSL_GUARDED_BY(mutex_);  // most recently used first
 };
 
-// The part of a graph's time that each of its kernels has, where the graph takes `cost_ns`. Empty if one of them was never
-// measured by itself, or if their sum differs from the graph's cost: then the kernels do other work in the graph, or several
-// of them run at the same time.
-std::vector<float> PartsOf(const meter::CostModel& costs, const std::vector<KernelInGraph>& kernels,
+// How long each of its kernels takes as a part of a graph's time, where the graph takes `cost_ns`. Empty if one of them was never
+// measured by itself. The lengths of kernels that follow one another add up to 1. If their sum differs from the graph's cost, the
+// kernels do other work in the graph, and the result is empty.
+std::vector<float> PartsOf(const meter::CostModel& costs, const KernelsInGraph& graph,
                            float cost_ns);
 
 }  // namespace gpushare::gate

@@ -27,9 +27,9 @@ int LaunchesToStudy(size_t kernels) {
 }
 
 // Whether all kernels fill the device. Such a graph leaves nothing to others whatever the lengths, so it needs no study.
-bool FillDevice(const std::vector<KernelInGraph>& kernels) {
-  return !kernels.empty() &&
-         std::all_of(kernels.begin(), kernels.end(), [](const KernelInGraph& kernel) {
+bool FillDevice(const KernelsInGraph& graph) {
+  return !graph.kernels.empty() &&
+         std::all_of(graph.kernels.begin(), graph.kernels.end(), [](const KernelInGraph& kernel) {
            return MeanWidth(kernel.footprint) >= kFillsAsGraph;
          });
 }
@@ -73,7 +73,7 @@ void Engine::Impl::KeepLengths(TenantState& tenant, const Work& work,
   try {
     KnownShape& shape = tenant.graph_shapes.For(graph);
     shape.studied = false;
-    shape.parts.clear();
+    shape.Clear();
     for (const float length : lengths) shape.parts.push_back({length, work.footprint});
     tenant.graph_shapes.Renew(shape);
   } catch (const std::bad_alloc&) {
@@ -83,11 +83,11 @@ void Engine::Impl::KeepLengths(TenantState& tenant, const Work& work,
 
 void Engine::Impl::ForgetLengths(TenantState& tenant, const Work& work) {
   KnownShape* const known = tenant.graph_shapes.Find(meter::CostModel::IdOf(work.key));
-  if (known != nullptr && !known->studied) known->parts.clear();
+  if (known != nullptr && !known->studied) known->Clear();
 }
 
-const meter::GraphShape* Engine::Impl::GraphLaunched(TenantState& tenant, uint32_t entry,
-                                                     bool* is_studied) {
+const KnownShape* Engine::Impl::GraphLaunched(TenantState& tenant, uint32_t entry,
+                                              bool* is_studied) {
   const meter::CostModel& costs = *tenant.costs;
   const uint64_t graph = costs.id(entry);
   *is_studied = studied.recording && studied.tenant == &tenant && studied.graph == graph;
@@ -95,18 +95,18 @@ const meter::GraphShape* Engine::Impl::GraphLaunched(TenantState& tenant, uint32
   KnownShape* const known = tenant.graph_shapes.Find(graph);
   if (known == nullptr) return nullptr;
   ++known->launches;
-  if (known->parts.empty()) return nullptr;
+  if (known->empty()) return nullptr;
   // A tenant with a cap is charged what its graph takes alone, so that it cannot exceed the cap with a graph that behaves
   // differently beside others.
-  if (known->studied) return tenant.capped() ? nullptr : &known->parts;
+  if (known->studied) return tenant.capped() ? nullptr : known;
   const uint32_t parts = costs.parts(entry);
   const bool fits = known->parts.size() == parts &&
                     !IsOpaqueGraph(parts, costs.footprint(entry), costs.cost_ns(entry));
-  return fits ? &known->parts : nullptr;
+  return fits ? known : nullptr;
 }
 
 void Engine::Impl::AskForStudy(TenantState& tenant, const meter::CostModel::Prediction& cost,
-                               const Work& work, const std::vector<KernelInGraph>& kernels,
+                               const Work& work, const KernelsInGraph& kernels,
                                const std::vector<float>& lengths) {
   if (studying.load() || !cost.known || !cost.settled || work.parts == 1 ||
       arbiter.tenants() <= 1 || tenant.capped() || FillDevice(kernels)) {
@@ -119,24 +119,26 @@ void Engine::Impl::AskForStudy(TenantState& tenant, const meter::CostModel::Pred
     if (shape.launches < shape.study_at) return;
     const int nth = shape.studies++;
     shape.study_at = shape.launches + (kBetweenStudies << std::min(nth, kMostDoublings));
-    meter::ShapeSearch::Kernels known = KindsOf(kernels);
-    if (known.empty() && !kernels.empty() && lengths.empty()) return;
-    meter::GraphShape measured;
+    meter::GraphStudy::Graph about = {.kernels = KindsOf(kernels.kernels),
+                                      .count = static_cast<uint32_t>(kernels.kernels.size()),
+                                      .edges = kernels.edges,
+                                      .taken = {{1, 1}},
+                                      .sm_count = options.sm_count};
+    if (shape.studied) {
+      about.now = shape.branched != nullptr ? shape.branched->kernels : shape.parts;
+    }
+    if (about.kernels.empty() && !kernels.kernels.empty() && lengths.empty()) return;
     for (size_t i = 0; i < lengths.size(); ++i) {
-      measured.push_back({lengths[i], kernels[i].footprint});
+      about.measured.push_back({lengths[i], kernels.kernels[i].footprint});
     }
     const uint32_t parts = tenant.costs->parts(cost.entry);
-    meter::GraphShape taken = {{1, 1}};
     if (parts > 0 && !IsOpaqueGraph(parts, work.footprint, cost.cost_ns)) {
-      taken.assign(parts, {1.0f / static_cast<float>(parts), work.footprint});
+      about.taken.assign(parts, {1.0f / static_cast<float>(parts), work.footprint});
     }
     studied = {.tenant = &tenant,
                .graph = graph,
-               .kernels = std::move(known),
-               .measured = std::move(measured),
-               .taken = std::move(taken),
-               .now = shape.studied ? shape.parts : meter::GraphShape(),
-               .most = LaunchesToStudy(kernels.size())
+               .about = std::move(about),
+               .most = LaunchesToStudy(kernels.kernels.size())
                        << std::min((nth + 1) / 2, kMostTimesStudied)};
     studying = true;
   } catch (const std::bad_alloc&) {
@@ -183,8 +185,7 @@ bool Engine::Impl::GoOnStudying() {
       if (!dropped && study == nullptr) begun = studied;
     }
     if (begun.tenant != nullptr) {
-      auto made = std::make_unique<meter::GraphStudy>(begun.kernels, begun.measured, begun.taken,
-                                                      begun.now);
+      auto made = std::make_unique<meter::GraphStudy>(std::move(begun.about));
       const Section section(*this);
       study = std::move(made);  // a study that was dropped meanwhile is noticed the next time
       return true;
@@ -202,7 +203,12 @@ bool Engine::Impl::GoOnStudying() {
     const bool found = over->found().has_value();
     if (shape != nullptr && (found || shape->studied)) {
       shape->studied = found;
-      shape->parts = over->found().value_or(meter::GraphShape());
+      shape->Clear();
+      if (over->branches() != nullptr && found) {
+        shape->branched = std::make_shared<meter::BranchedShape>(*over->found(), over->branches());
+      } else if (found) {
+        shape->parts = *over->found();
+      }
     }
   }
   if (studied.recording) over->End(replay);

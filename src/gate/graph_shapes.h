@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 
 #include "base/time.h"
 #include "meter/graph_shape.h"
@@ -18,11 +19,19 @@ namespace gpushare::gate {
 struct TenantState;
 
 struct KnownShape {
+  bool empty() const { return parts.empty() && branched == nullptr; }
+  void Clear() {
+    parts.clear();
+    branched = nullptr;
+  }
+
   meter::GraphShape parts;  // empty if not known
-  bool studied = false;     // found by a study; else from launches of the kernels by themselves
-  uint64_t kept = 0;        // counts up with each shape that is kept; the oldest make room
-  uint64_t launches = 0;    // number of launches so far
-  uint64_t study_at = 0;    // number of launches at which the next study is due
+  // Of a graph with branches in place of `parts`.
+  std::shared_ptr<const meter::BranchedShape> branched;
+  bool studied = false;   // found by a study; else from launches of the kernels by themselves
+  uint64_t kept = 0;      // counts up with each shape that is kept; the oldest make room
+  uint64_t launches = 0;  // number of launches so far
+  uint64_t study_at = 0;  // number of launches at which the next study is due
   int studies = 0;
 };
 
@@ -30,7 +39,8 @@ struct KnownShape {
 class KnownShapes {
  public:
   // A graph's shape is renewed every 16 ms of its stream's graphs or so, so among more graphs those launched most often are
-  // kept. A shape takes 8 bytes for each kernel, so all take at most 8 MiB, where each has CostModel::kMostParts kernels.
+  // kept. A shape takes 8 bytes for each kernel, so all take at most 8 MiB, where each has CostModel::kMostParts kernels; with
+  // branches 16 more, and 4 for each edge.
   static constexpr size_t kMostGraphs = 256;
 
   KnownShape* Find(uint64_t graph);  // null: nothing is known of it
@@ -47,9 +57,7 @@ class KnownShapes {
 struct StudiedGraph {
   TenantState* tenant = nullptr;  // null: none, or the study was dropped
   uint64_t graph = 0;
-  // See meter/graph_study.h.
-  meter::ShapeSearch::Kernels kernels;
-  meter::GraphShape measured, taken, now;
+  meter::GraphStudy::Graph about;
   int most = 0;  // launches to record
   bool recording = false, recorded = false;
   Time since{};      // when the recording began

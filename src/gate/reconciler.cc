@@ -173,7 +173,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
       for (uint32_t n = 0; n < command.parts && i < batch.commands.size() &&
                            batch.commands[i].entry == command.entry;
            ++n, ++i) {
-        cost += batch.commands[i].cost_ns;
+        cost += static_cast<float>(batch.commands[i].alone_ns());
       }
       if (cost <= 0) continue;  // the driver refused it
       // The cost of an opaque command shows only while it has the device to itself.

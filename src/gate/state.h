@@ -549,10 +549,10 @@ struct Engine::Impl {
   // `kernels` are the graph's kernels, and `lengths` the parts of its time that they have by launches of them by themselves;
   // empty: these are not known.
   void AskForStudy(TenantState& tenant, const meter::CostModel::Prediction& cost, const Work& work,
-                   const std::vector<KernelInGraph>& kernels, const std::vector<float>& lengths)
+                   const KernelsInGraph& kernels, const std::vector<float>& lengths)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // A graph was launched. Returns the shape by which the replay is to treat it; null: equal parts of one width.
-  const meter::GraphShape* GraphLaunched(TenantState& tenant, uint32_t entry, bool* is_studied)
+  const KnownShape* GraphLaunched(TenantState& tenant, uint32_t entry, bool* is_studied)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void RecordStudy(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void DropStudyOf(const TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -31,13 +31,32 @@ bool Fills(const Replay::Command& command) {
 
 }  // namespace
 
-GraphStudy::GraphStudy(ShapeSearch::Kernels kernels, GraphShape measured, GraphShape taken,
-                       const GraphShape& now)
-    : kernels_(std::move(kernels)), measured_(std::move(measured)), taken_(std::move(taken)) {
-  if (!kernels_.empty() || measured_.empty()) {
-    search_.emplace(kernels_, ShapeSearch::Starts(kernels_, now));
+GraphStudy::GraphStudy(Graph graph) : graph_(std::move(graph)) {
+  GraphShape& measured = graph_.measured;
+  if (graph_.edges.has_value()) {
+    branches_ = Branches::Of(graph_.count, *graph_.edges);
+    if (branches_ == nullptr) {
+      measured.clear();
+      graph_.kernels.clear();
+    }
   }
-  if (!now.empty()) found_ = now;
+  if (branches_ != nullptr && !measured.empty()) {
+    const double whole = LengthTogether(measured, *branches_, graph_.sm_count);
+    if (!IsAlike(static_cast<float>(whole))) measured.clear();
+    for (GraphPart& kernel : measured) kernel.length /= static_cast<float>(whole);
+  }
+  if (!graph_.kernels.empty() || (measured.empty() && !graph_.edges.has_value())) {
+    search_.emplace(graph_.kernels, ShapeSearch::Starts(graph_.kernels, graph_.now));
+  }
+  if (!graph_.now.empty()) found_ = std::move(graph_.now);
+}
+
+GraphShape GraphStudy::ShapeOf(const ShapeSearch::Guess& guess) const {
+  GraphShape kernels = guess.ShapeOf(graph_.kernels);
+  if (branches_ == nullptr) return kernels;
+  const auto whole = static_cast<float>(LengthTogether(kernels, *branches_, graph_.sm_count));
+  for (GraphPart& kernel : kernels) kernel.length /= whole;
+  return kernels;
 }
 
 void GraphStudy::Begin(Replay& replay) {
@@ -53,7 +72,9 @@ bool GraphStudy::Prepare() {
   double longest_ns = 0;
   for (const Replay::Call& call : calls_) {
     const Replay::Command& command = call.command;
-    if (call.kind != Replay::Call::Kind::kAppend) continue;
+    if (call.kind != Replay::Call::Kind::kAppend && call.kind != Replay::Call::Kind::kAppendGraph) {
+      continue;
+    }
     if (command.opaque && !command.studied) return false;
     if (command.studied) {
       longest_ns = std::max(longest_ns, static_cast<double>(command.cost_ns));
@@ -63,7 +84,7 @@ bool GraphStudy::Prepare() {
   return clip_ns_ > 0;
 }
 
-void GraphStudy::Try(GraphShape shape, double pace) {
+void GraphStudy::Try(BranchedShape shape, double pace) {
   trial_.emplace(Trial{.shape = std::move(shape), .pace = pace, .replay = *begin_});
 }
 
@@ -72,9 +93,16 @@ void GraphStudy::Launch(const Replay::Call& first) {
   Trial& trial = *trial_;
   ++trial.launches;
   Replay::Call call = first;
-  call.command.parts = static_cast<uint32_t>(trial.shape.size());
   call.command.opaque = false;
-  for (const GraphPart& guess : trial.shape) {
+  if (trial.shape.branches != nullptr) {
+    call.kind = Replay::Call::Kind::kAppendGraph;
+    call.shape = std::make_shared<BranchedShape>(trial.shape);
+    trial.replay.Repeat(call);
+    return;
+  }
+  call.kind = Replay::Call::Kind::kAppend;
+  call.command.parts = static_cast<uint32_t>(trial.shape.kernels.size());
+  for (const GraphPart& guess : trial.shape.kernels) {
     call.command.cost_ns = first.command.cost_ns * guess.length;
     call.command.footprint = guess.footprint;
     trial.replay.Repeat(call);
@@ -86,7 +114,7 @@ void GraphStudy::Launch(const Replay::Call& first) {
 void GraphStudy::Score(const Replay::Batch& batch) {
   Trial& trial = *trial_;
   if (trial.launches <= kFirstLaunches || batch.predicted_ns <= 0) return;
-  const bool many = kernels_.size() > kFewKernels && measured_.empty();
+  const bool many = graph_.kernels.size() > kFewKernels && graph_.measured.empty();
   if (std::any_of(batch.commands.begin(), batch.commands.end(),
                   [many](const Replay::Command& command) {
                     return command.guess || (many && (command.studied || Fills(command)));
@@ -106,9 +134,9 @@ bool GraphStudy::Go(size_t& calls) {
   for (; trial.at < calls_.size() && calls > 0; ++trial.at, --calls) {
     const Replay::Call& call = calls_[trial.at];
     const bool append = call.kind == Replay::Call::Kind::kAppend;
-    if (append && call.command.studied) {
+    if (call.command.studied) {
       Launch(call);
-      calls -= std::min(calls - 1, trial.shape.size());
+      calls -= std::min(calls - 1, trial.shape.kernels.size());
       continue;
     }
     Replay::Call same = call;
@@ -128,29 +156,29 @@ bool GraphStudy::Told() {
     predicted_ = trial_->predicted;
     if (stamps_ < kLeastStamps) return false;
     if (taken_errors_.size() < kPaces.size()) {
-      Try(taken_, kPaces[taken_errors_.size()]);
+      Try({graph_.taken, nullptr}, kPaces[taken_errors_.size()]);
       return true;
     }
     if (IsClose()) return false;
-    if (!measured_.empty()) {
-      Try(measured_, 1);
+    if (!graph_.measured.empty()) {
+      Try({graph_.measured, branches_}, 1);
       return true;
     }
-  } else if (!measured_.empty() && !measured_error_.has_value()) {
+  } else if (!graph_.measured.empty() && !measured_error_.has_value()) {
     measured_error_ = trial_->error;
     if (IsBelieved(*measured_error_)) return false;
   } else {
     search_->Tell(trial_->error);
   }
   const ShapeSearch::Guess* const guess = search_.has_value() ? search_->Next() : nullptr;
-  if (guess != nullptr) Try(guess->ShapeOf(kernels_), guess->pace());
+  if (guess != nullptr) Try({ShapeOf(*guess), branches_}, guess->pace());
   return guess != nullptr;
 }
 
 bool GraphStudy::Step(size_t calls) {
   if (!trial_.has_value()) {
     if (!Prepare()) return false;
-    Try(taken_, kPaces[0]);
+    Try({graph_.taken, nullptr}, kPaces[0]);
   }
   while (calls > 0) {
     if (!Go(calls)) return true;
@@ -177,12 +205,12 @@ void GraphStudy::Conclude() {
   found_.reset();
   if (IsClose()) return;
   if (measured_error_.has_value() && IsBelieved(*measured_error_)) {
-    found_ = measured_;
+    found_ = graph_.measured;
     return;
   }
   if (!search_.has_value()) return;
   const ShapeSearch::Guess& best = search_->best();
-  if (IsBelieved(best.error)) found_ = best.ShapeOf(kernels_);
+  if (IsBelieved(best.error)) found_ = ShapeOf(best);
 }
 
 }  // namespace gpushare::meter

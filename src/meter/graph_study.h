@@ -4,7 +4,7 @@
 // some launches of the graph, repeats them on copies of the replay with different guesses, and finds the guess that predicts
 // the stamps best.
 //
-//   GraphStudy study(kernels, taken, now);
+//   GraphStudy study({.kernels = kernels, .taken = taken, .sm_count = 132});
 //   study.Begin(replay);        // the replay's calls are recorded from here on
 //   ...                         // the graph's commands are appended with `studied`
 //   study.End(replay);
@@ -19,9 +19,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "driver/driver.h"
 #include "meter/graph_shape.h"
 #include "meter/replay.h"
 #include "meter/shape_search.h"
@@ -33,12 +35,24 @@ class GraphStudy {
   // The lengths of more kernels, or of more kinds of them, are not searched.
   static constexpr size_t kMostKernels = 512, kMostKinds = 16;
 
-  // `kernels` are the graph's kernels as far as known. `measured` is the shape by the lengths of the kernels when they were
-  // launched by themselves; empty if these are not known. It is tried first, and only if it does not predict well, or there is
-  // none, lengths are searched: not if there is one and `kernels` is empty. `taken` is the shape that the graph has without any
-  // study. `now` is the shape that the last study found, or empty.
-  GraphStudy(ShapeSearch::Kernels kernels, GraphShape measured, GraphShape taken,
-             const GraphShape& now);
+  // What is known of the graph.
+  struct Graph {
+    ShapeSearch::Kernels kernels = {};  // as far as known
+    uint32_t count = 0;                 // of kernels
+    // Of a graph with branches: which kernels follow which.
+    std::optional<std::vector<driver::GraphEdge>> edges = std::nullopt;
+    // Its kernels with their lengths when they were launched by themselves, as parts of the graph's time; empty if these are not
+    // known. They are tried first, and only if they do not predict well, or there are none, lengths are searched: not if
+    // `kernels` is empty and there are any, or branches.
+    GraphShape measured = {};
+    GraphShape taken = {};  // its shape without any study
+    GraphShape now = {};    // what the last study found, or empty
+    int sm_count = 0;
+  };
+  explicit GraphStudy(Graph graph);
+
+  // Whether a graph that should take `part` of the time that it takes is the same within what clocks change.
+  static bool IsAlike(float part) { return part >= 1 - kAlike && part <= 1 + kAlike; }
 
   void Begin(Replay& replay);
   void End(Replay& replay);
@@ -49,9 +63,12 @@ class GraphStudy {
   // Empty if no guess predicts clearly better than `taken`. If there were too few stamps to predict, it is the shape that was
   // found before.
   const std::optional<GraphShape>& found() const { return found_; }
+  // Of a graph with branches, if they are known: the shape is that of its kernels.
+  const std::shared_ptr<const Branches>& branches() const { return branches_; }
 
  private:
   static constexpr size_t kMostCalls = 8192;
+  static constexpr float kAlike = 0.3f;
   // With more kernels than this, only timestamps of others' kernels that leave SMs count in a search: the others say too little
   // of so many lengths.
   static constexpr size_t kFewKernels = 32;
@@ -60,7 +77,7 @@ class GraphStudy {
 
   // The guess that is being tried, and how far the trial has got.
   struct Trial {
-    GraphShape shape;
+    BranchedShape shape;  // without branches if its parts follow one another
     double pace = 1;
     Replay replay;
     size_t at = 0;  // index of the next call
@@ -69,8 +86,9 @@ class GraphStudy {
     int stamps = 0;
   };
 
+  GraphShape ShapeOf(const ShapeSearch::Guess& guess) const;
   bool Prepare();
-  void Try(GraphShape shape, double pace);
+  void Try(BranchedShape shape, double pace);
   bool Go(size_t& calls);
   void Launch(const Replay::Call& first);
   void Score(const Replay::Batch& batch);
@@ -80,8 +98,8 @@ class GraphStudy {
   bool IsClose() const;
   bool IsBelieved(double error) const;
 
-  const ShapeSearch::Kernels kernels_;
-  const GraphShape measured_, taken_;
+  Graph graph_;
+  std::shared_ptr<const Branches> branches_;
   std::optional<ShapeSearch> search_;
 
   std::optional<Replay> begin_;

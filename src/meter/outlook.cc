@@ -257,9 +257,11 @@ const std::vector<double>& Outlook::KeptEnds(double after, size_t most) {
 bool Replay::Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept, size_t most,
                   double marker_ns, Outlook& outlook) const {
   outlook.Reset(sm_count_, now_);
-  if (live_.size() > kMostLines) return false;
+  const auto is_stream = [this](StreamId id) { return !At(id).owner.has_value(); };
+  if (std::count_if(live_.begin(), live_.end(), is_stream) > std::ptrdiff_t{kMostLines})
+    return false;
   const auto add = [&](StreamId id) {
-    const Stream& s = streams_[id];
+    const Stream& s = At(id);
     Outlook::Line& line = outlook.Add();
     line.kept = kept(s.tenant);
     line.priority = s.priority;
@@ -268,7 +270,7 @@ bool Replay::Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept, s
     for (const Item& item : s.items) {
       const Command& command = item.command;
       if (!item.boundary && command.opaque) return false;
-      if (std::exchange(begun, false)) {
+      if (std::exchange(begun, false) && item.branches == nullptr) {
         line.waiting = s.pinned ? 0 : s.waiting;
         line.unit = s.unit_ns;
         for (const Running& r : running_) {
@@ -284,6 +286,11 @@ bool Replay::Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept, s
       }
       if (item.boundary) {
         line.ahead.push_back({.length = marker_ns});
+      } else if (item.branches != nullptr) {
+        // Its kernels together, as wide as in the mean.
+        line.ahead.push_back({.length = LeftNs(s, item),
+                              .groups = static_cast<int>(SmsOf(command)),
+                              .not_before = item.not_before});
       } else {
         const double groups = std::min(SmsOf(command), kMostWaves * sm_count_);
         line.ahead.push_back({.length = static_cast<double>(command.cost_ns),
@@ -293,8 +300,9 @@ bool Replay::Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept, s
     }
     return true;
   };
-  return add(own) &&
-         std::all_of(live_.begin(), live_.end(), [&](StreamId id) { return id == own || add(id); });
+  return add(own) && std::all_of(live_.begin(), live_.end(), [&](StreamId id) {
+           return id == own || !is_stream(id) || add(id);
+         });
 }
 
 }  // namespace gpushare::meter

@@ -36,6 +36,9 @@ std::optional<Replay::Batch> Replay::Repeat(const Call& call) {
     case Call::Kind::kAppend:
       Append(call.stream, call.command, call.at);
       break;
+    case Call::Kind::kAppendGraph:
+      AppendGraph(call.stream, call.command, call.shape, call.at);
+      break;
     case Call::Kind::kRefuse:
       Refuse(call.stream, call.entry);
       break;

@@ -32,12 +32,13 @@ Replay::StreamId Replay::AddStream(uint32_t tenant, int priority) {
   if (free_streams_.empty()) {
     id = static_cast<StreamId>(streams_.size());
     streams_.emplace_back();
-    live_.reserve(streams_.size());  // so that Append() can throw only before it changes anything
+    live_.reserve(streams_.size() +
+                  branches_.size());  // so that Append() can throw only before it changes anything
   } else {
     id = free_streams_.back();
     free_streams_.pop_back();
   }
-  Stream& stream = streams_[id];
+  Stream& stream = At(id);
   stream = Stream{};
   stream.live = true;
   stream.tenant = tenant;
@@ -57,24 +58,40 @@ void Replay::Finish(Stream& stream, StreamId id) {
 
 void Replay::RemoveStream(StreamId id) {
   Note({.kind = Call::Kind::kRemoveStream, .stream = id});
-  for (const Item& item : streams_[id].items) besides_ -= item.command.beside ? 1 : 0;
-  Finish(streams_[id], id);
-  if (streams_[id].live) free_streams_.push_back(id);
-  streams_[id] = Stream{};
+  for (const Item& item : At(id).items) besides_ -= item.command.beside ? 1 : 0;
+  Finish(At(id), id);
+  for (const StreamId branch : At(id).branches) {
+    Finish(At(branch), branch);
+    At(branch) = Stream{};
+    free_branches_.push_back(branch);
+    std::erase(live_, branch);
+  }
+  if (At(id).live) free_streams_.push_back(id);
+  At(id) = Stream{};
   std::erase(live_, id);
 }
 
 void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
-  // Nothing that is called later needs memory of the host.
-  const size_t most = streams_[id].done.size() + streams_[id].items.size() + 1;
-  for (std::vector<Command>* list : {&streams_[id].done, &streams_[id].last}) {
+  MakeRoomFor(At(id), 1);
+  Note({.kind = Call::Kind::kAppend, .stream = id, .command = command, .at = not_before});
+  AppendItem(id, {.command = command, .not_before = static_cast<double>(not_before.count())});
+}
+
+// Nothing that is called later needs memory of the host.
+void Replay::MakeRoomFor(Stream& stream, size_t commands) {
+  size_t most = stream.done.size() + stream.items.size() + commands;
+  for (const StreamId branch : stream.branches) most += At(branch).items.size();
+  for (std::vector<Command>* list : {&stream.done, &stream.last}) {
     if (list->capacity() < most) list->reserve(2 * most);
   }
-  Note({.kind = Call::Kind::kAppend, .stream = id, .command = command, .at = not_before});
-  Stream& stream = streams_[id];
+}
+
+void Replay::AppendItem(StreamId id, Item item) {
+  Stream& stream = At(id);
+  const Command command = item.command;
   stream.alone_ns.reset();
   const bool first = stream.items.empty();
-  stream.items.push_back({command, static_cast<double>(not_before.count()), false, false, false});
+  stream.items.push_back(std::move(item));
   besides_ += command.beside ? 1 : 0;
   const int priority = stream.priority - command.level;
   several_priorities_ |= first_priority_.value_or(priority) != priority;
@@ -86,7 +103,7 @@ void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
 
 void Replay::Refuse(StreamId id, uint32_t entry) {
   Note({.kind = Call::Kind::kRefuse, .stream = id, .entry = entry});
-  Stream& stream = streams_[id];
+  Stream& stream = At(id);
   stream.alone_ns.reset();
   uint32_t parts = 0;  // parts of the command that are still to be found
   const auto refuse = [&](Command& command) {
@@ -97,6 +114,16 @@ void Replay::Refuse(StreamId id, uint32_t entry) {
   };
   for (auto item = stream.items.rbegin(); item != stream.items.rend(); ++item) {
     if (item->boundary) continue;
+    if (item->branches != nullptr && item->command.entry == entry && parts == 0) {
+      item->command.cost_ns = 0;
+      parts = item->branches->kernels();  // some may have ended
+      ForKernels(stream, item->graph, [&](Item& kernel) {
+        kernel.command.cost_ns = 0;
+        --parts;
+      });
+      if (parts == 0) return;
+      continue;
+    }
     refuse(item->command);
     if (parts == 0 && item->command.entry == entry) return;
   }
@@ -108,16 +135,16 @@ void Replay::Refuse(StreamId id, uint32_t entry) {
 
 void Replay::Boundary(StreamId id, bool holds) {
   Note({.kind = Call::Kind::kBoundary, .stream = id, .holds = holds});
-  Stream& stream = streams_[id];
+  Stream& stream = At(id);
   stream.alone_ns.reset();
   const bool first = stream.items.empty();
-  stream.items.push_back({{}, 0, true, false, false, holds});
+  stream.items.push_back({.boundary = true, .holds = holds});
   if (first) live_.push_back(id);
   ++stream.boundaries;
 }
 
 void Replay::Holds(StreamId id) {
-  Stream& stream = streams_[id];
+  Stream& stream = At(id);
   if (stream.holds) return;
   Note({.kind = Call::Kind::kHolds, .stream = id});
   stream.holds = true;
@@ -129,28 +156,28 @@ void Replay::Holds(StreamId id) {
 
 void Replay::Abandon(StreamId id) {
   Note({.kind = Call::Kind::kAbandon, .stream = id});
-  Stream& stream = streams_[id];
+  Stream& stream = At(id);
   for (auto item = stream.items.rbegin(); item != stream.items.rend() && !item->boundary; ++item) {
-    item->abandoned = true;
+    AbandonItem(stream, *item);
   }
 }
 
 void Replay::DropBoundary(StreamId id) {
   Note({.kind = Call::Kind::kDropBoundary, .stream = id});
-  Stream& stream = streams_[id];
+  Stream& stream = At(id);
   stream.alone_ns.reset();
   for (size_t i = stream.items.size(); i-- > 0;) {
     if (!stream.items[i].boundary) continue;
     stream.items.erase(stream.items.begin() + static_cast<std::ptrdiff_t>(i));
     if (--stream.boundaries == 0) stream.holds = false;
-    while (i-- > 0 && !stream.items[i].boundary) stream.items[i].abandoned = true;
+    while (i-- > 0 && !stream.items[i].boundary) AbandonItem(stream, stream.items[i]);
     return;
   }
 }
 
 void Replay::Stamped(StreamId id, bool found_idle) {
   Note({.kind = Call::Kind::kStamped, .stream = id, .found_idle = found_idle});
-  Stream& stream = streams_[id];
+  Stream& stream = At(id);
   const int place = stream.stamped++;
   int before = 0;
   for (size_t i = 0; i < stream.items.size(); ++i) {
@@ -195,7 +222,7 @@ void Replay::PopCommand(Stream& stream) {
 Replay::OpaqueWork Replay::FindOpaque(uint32_t tenant) const {
   OpaqueWork found;
   for (StreamId id : live_) {
-    const Stream& s = streams_[id];
+    const Stream& s = At(id);
     const bool any = std::any_of(s.items.begin(), s.items.end(),
                                  [](const Item& item) { return item.command.opaque; });
     if (any) (s.tenant == tenant ? found.own : found.others) = true;
@@ -206,11 +233,11 @@ Replay::OpaqueWork Replay::FindOpaque(uint32_t tenant) const {
 double Replay::UsedSoFar(StreamId stream, Nanos now) {
   Note({.kind = Call::Kind::kUsedSoFar, .stream = stream, .at = now});
   Advance(static_cast<double>(now.count()));
-  return streams_[stream].used_ns;
+  return At(stream).used_ns;
 }
 
 Nanos Replay::Overrun(StreamId id) const {
-  const Stream& stream = streams_[id];
+  const Stream& stream = At(id);
   if (stream.pinned) return Nanos(static_cast<int64_t>(now_ - stream.pinned_since));
   if (stream.items.empty() || !stream.started || !stream.items.front().command.opaque) {
     return Nanos(0);
@@ -222,23 +249,24 @@ Nanos Replay::Overrun(StreamId id) const {
 // By how much the batch in progress, which has just ended, is later than in the model. What is left of it in the model is
 // assumed to run without waiting.
 double Replay::LateNs(StreamId id) const {
-  const Stream& stream = streams_[id];
+  const Stream& stream = At(id);
   if (stream.pinned) return now_ - stream.pinned_since;
   double left = 0;
   for (const Running& running : running_) {
-    if (running.stream == id) left = std::max(left, running.end - now_);
+    if (running.stream == id || At(running.stream).owner == id) {
+      left = std::max(left, running.end - now_);
+    }
   }
   if (stream.started && stream.waiting > 0) left += stream.unit_ns;
-  for (size_t i = stream.started ? 1 : 0; i < stream.items.size(); ++i) {
-    if (stream.items[i].boundary) break;
-    left += static_cast<double>(stream.items[i].command.cost_ns);
+  for (size_t i = 0; i < stream.items.size() && !stream.items[i].boundary; ++i) {
+    left += i == 0 && stream.started ? WaitingNs(stream) : LeftNs(stream, stream.items[i]);
   }
   return -left;
 }
 
 Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   Note({.kind = Call::Kind::kComplete, .stream = id, .at = at, .after = after, .end = end});
-  Stream& stream = streams_[id];
+  Stream& stream = At(id);
   for (const Item& item : stream.items) {
     if (!item.boundary) continue;
     if (item.found_idle && end == End::kStamped) end = End::kBefore;
@@ -252,7 +280,9 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   const double late_ns = LateNs(id);
   const bool outlasted = !stream.items.empty() && !stream.items.front().boundary && !stream.pinned;
   Finish(stream, id);
-  while (!stream.items.empty() && !stream.items.front().boundary) PopCommand(stream);
+  while (!stream.items.empty() && !stream.items.front().boundary) {
+    stream.items.front().branches != nullptr ? PopGraph(stream) : PopCommand(stream);
+  }
   if (!stream.items.empty()) {
     stream.items.pop_front();
     --stream.boundaries;
@@ -263,8 +293,8 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   // The model lets known work run at once and opaque work wait. On the device it was partly the other way round. So
   // the time from the known work's predicted end to its marker belongs to the opaque work, which may have ended
   // meanwhile.
-  if (stream.beside_opaque && streams_[stream.opaque].live) {
-    streams_[stream.opaque].owed_ns += stream.pinned_used_ns;
+  if (stream.beside_opaque && At(stream.opaque).live) {
+    At(stream.opaque).owed_ns += stream.pinned_used_ns;
     stream.used_ns -= std::exchange(stream.pinned_used_ns, 0);
   }
   if (late) TakeBackPinned(stream);
@@ -276,7 +306,7 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   batch.used_ns = stream.used_ns + std::exchange(stream.owed_ns, 0);
   double group_predicted = 0;
   for (const Command& c : stream.done) {
-    batch.predicted_ns += static_cast<double>(c.cost_ns);
+    batch.predicted_ns += c.alone_ns();
     group_predicted += GroupTime(c);
   }
   batch.ratio = group_predicted > 0 ? stream.group_ns / group_predicted : 1;

@@ -23,12 +23,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "base/time.h"
+#include "meter/graph_shape.h"
 #include "meter/outlook.h"
 
 namespace gpushare::meter {
@@ -59,6 +61,9 @@ class Replay {
     bool studied : 1 = false;  // it is of the graph that is studied: see meter/graph_study.h
     uint32_t parts = 1;        // this many adjacent commands are one command of the caller
     int level = 0;             // CUDA priorities by which it goes before its stream's own priority
+    // By what part of its cost it makes its graph longer when that is alone; 1 unless others of its kernels run at the same time.
+    float alone = 1;
+    double alone_ns() const { return static_cast<double>(cost_ns) * static_cast<double>(alone); }
   };
 
   StreamId AddStream(uint32_t tenant, int priority);  // as in CUDA: a lesser one goes first
@@ -66,6 +71,9 @@ class Replay {
 
   // A command was handed to the device, not before `not_before` (device time).
   void Append(StreamId stream, const Command& command, Nanos not_before);
+  // A graph with branches was. `whole` is all of it, of the cost that it has alone. Without host memory nothing changes.
+  void AppendGraph(StreamId stream, const Command& whole,
+                   std::shared_ptr<const BranchedShape> shape, Nanos not_before);
   // The driver refused the last command of `entry` on the stream, so it takes no time.
   void Refuse(StreamId stream, uint32_t entry);
   // A marker was recorded behind what was appended. The marker of an empty batch is a start marker.
@@ -138,6 +146,7 @@ class Replay {
       kAddStream,
       kRemoveStream,
       kAppend,
+      kAppendGraph,
       kRefuse,
       kBoundary,
       kHolds,
@@ -155,6 +164,7 @@ class Replay {
     Nanos at{0}, after{0};
     End end = End::kStamped;
     bool found_idle = false, holds = true;
+    std::shared_ptr<const BranchedShape> shape = nullptr;
   };
   // From now on adds its calls to `calls`, up to its capacity; null: stops recording. The parts of a launch of the studied graph
   // are one call, with the cost of all.
@@ -171,18 +181,29 @@ class Replay {
 
  private:
   struct Item {
-    Command command;
+    Command command{};
     double not_before = 0;
     bool boundary = false;
     bool abandoned = false;
     bool found_idle = false;  // a boundary whose marker found its stream idle: see Stamped()
     bool holds = false;       // a boundary: see Holds()
+    // Of a graph with branches. It stands for the graph on its stream, and the kernels are on the stream's branches. It begins
+    // and ends with them.
+    std::shared_ptr<const Branches> branches = nullptr;
+    uint64_t graph = 0;  // which of the graphs with branches of its stream it is, or is a kernel of
+    uint32_t kernel = 0;  // its place in the graph
   };
   struct Stream {
     bool live = false;
     uint32_t tenant = 0;
     int priority = 0;
     std::deque<Item> items;
+    // A branch: the stream of its graphs. What its kernels use and hold is accounted there, as are priorities and boundaries.
+    std::optional<StreamId> owner;
+    bool blocked = false;  // its head waits for other kernels of the graph
+    std::vector<StreamId> branches;
+    uint64_t graphs = 0;  // with branches that were appended
+    double begun = 0;     // when the graph at the head began
     int boundaries = 0;
     int stamped = 0;     // for how many of them, the oldest ones, Stamped() was called
     bool holds = false;  // see Holds()
@@ -223,6 +244,13 @@ class Replay {
     int groups;
   };
 
+  // Branches are told apart from streams by this bit.
+  static constexpr StreamId kBranch = StreamId{1} << 31;
+  Stream& At(StreamId id) { return (id & kBranch) != 0 ? branches_[id & ~kBranch] : streams_[id]; }
+  const Stream& At(StreamId id) const { return const_cast<Replay*>(this)->At(id); }
+  // Whose batch the commands of a stream or branch are in.
+  Stream& OwnerOf(Stream& stream) { return stream.owner ? At(*stream.owner) : stream; }
+
   void Note(const Call& call) {
     if (calls_ != nullptr) [[unlikely]]
       Keep(call);
@@ -236,6 +264,7 @@ class Replay {
 
   void Advance(double to);
   void Place();
+  static bool IsBefore(const Stream& a, const Stream& b);
   void PlaceMemory();
   static int PriorityOf(const Stream& stream);
   bool Waits(const Stream& stream, int priority) const;
@@ -261,9 +290,24 @@ class Replay {
   bool VeryLate(const Stream& stream) const;
   double Widen();
   double ToGraph(Stream& stream, const Graphs& graphs, double used);
-  static double AloneNs(Stream& stream);
+  double AloneNs(Stream& stream) const;
   double LateNs(StreamId id) const;
   void PopCommand(Stream& stream);
+  void MakeRoomFor(Stream& stream, size_t commands);
+  void AppendItem(StreamId id, Item item);
+  // replay_branches.cc
+  void AddBranches(StreamId id, uint32_t count);
+  void Begin(Stream& stream);
+  bool MayBegin(const Stream& branch) const;
+  void Unblock(Stream& stream, double at);
+  bool EndsGraph(const Stream& branch) const;
+  void EndKernel(Stream& branch);
+  void BecomeLast(StreamId owner, size_t index);
+  void PopGraph(Stream& stream);
+  void ForKernels(const Stream& stream, uint64_t graph, absl::FunctionRef<void(Item&)> f);
+  double LeftNs(const Stream& stream, const Item& item) const;
+  double WaitingNs(const Stream& stream) const;
+  void AbandonItem(Stream& stream, Item& item);
   void Pin(Stream& stream);
   void RunOn(Stream& stream);
   static bool LastOfBatch(const Stream& stream);
@@ -285,9 +329,10 @@ class Replay {
   std::optional<int> first_priority_;
   bool several_priorities_ = false;  // some command was appended with another priority
   double unclaimed_ns_ = 0;          // time that no stream has been charged for
-  std::vector<Stream> streams_;
+  std::vector<Stream> streams_, branches_;
   std::vector<StreamId> free_streams_;  // streams that are not live
-  std::vector<StreamId> live_;          // streams with items
+  std::vector<StreamId> free_branches_;
+  std::vector<StreamId> live_;  // streams and branches with items
   std::vector<Running> running_;
 };
 

@@ -19,7 +19,7 @@ void Replay::PlaceMemory() {
   Stream* best = nullptr;
   StreamId best_id = 0;
   for (StreamId id : live_) {
-    Stream& s = streams_[id];
+    Stream& s = At(id);
     if (!AtMemory(s)) continue;
     if (s.started) return;
     s.ready = std::max(s.ready, s.items.front().not_before);
@@ -51,14 +51,14 @@ bool Replay::Waits(const Stream& stream, int priority) const {
 
 bool Replay::MakesWay(int priority) const {
   return several_priorities_ && std::any_of(live_.begin(), live_.end(), [&](StreamId id) {
-           return streams_[id].held > 0 && Waits(streams_[id], priority);
+           return At(id).held > 0 && Waits(At(id), priority);
          });
 }
 
 void Replay::MakeWay(int priority, int wanted) {
   if (!several_priorities_) return;
   for (StreamId id : live_) {
-    Stream& s = streams_[id];
+    Stream& s = At(id);
     if (!Waits(s, priority)) continue;
     const int n = std::min(wanted, s.held);
     s.held -= n;
@@ -68,21 +68,30 @@ void Replay::MakeWay(int priority, int wanted) {
   }
 }
 
+// Kernels of a graph that could begin at the same time go in their order.
+bool Replay::IsBefore(const Stream& a, const Stream& b) {
+  if (a.ready != b.ready || !a.owner.has_value() || a.owner != b.owner) return a.ready < b.ready;
+  return a.items.front().kernel < b.items.front().kernel;
+}
+
 void Replay::Place() {
   PlaceMemory();
   for (StreamId id : live_) {
-    Stream& s = streams_[id];
-    if (s.items.empty() || s.items.front().boundary || !s.items.front().command.opaque) continue;
-    s.started |= std::max(s.ready, s.items.front().not_before) <= now_;
+    Stream& s = At(id);
+    if (s.items.empty() || s.items.front().boundary || s.started) continue;
+    const Item& head = s.items.front();
+    if (!head.command.opaque && head.branches == nullptr) continue;
+    if (std::max(s.ready, head.not_before) <= now_) Begin(s);
   }
   while (free_ > 0 || several_priorities_) {
     Stream* best = nullptr;
     StreamId best_id = 0;
     int best_priority = 0;
     for (StreamId id : live_) {
-      Stream& s = streams_[id];
+      Stream& s = At(id);
       if (s.items.empty() || s.items.front().boundary) continue;
-      if (s.started && s.waiting == 0) continue;
+      if (s.blocked || (s.started && s.waiting == 0)) continue;
+      if (s.items.front().branches != nullptr) continue;
       if (s.items.front().command.opaque || s.items.front().command.memory) continue;
       if (!s.started) {
         s.ready = std::max(s.ready, s.items.front().not_before);  // its age counts from then
@@ -90,7 +99,7 @@ void Replay::Place() {
       }
       const int priority = PriorityOf(s);
       if (best == nullptr || priority < best_priority ||
-          (priority == best_priority && s.ready < best->ready)) {
+          (priority == best_priority && IsBefore(s, *best))) {
         best = &s;
         best_id = id;
         best_priority = priority;
@@ -109,7 +118,7 @@ void Replay::Place() {
       const double kept_waves = std::ceil(static_cast<double>(best->waiting) / sm_count_);
       best->unit_ns = static_cast<double>(command.cost_ns) / std::min(waves, kept_waves);
       if (!best->items.front().abandoned) {
-        best->group_predicted_ns += best->unit_ns * best->waiting;
+        OwnerOf(*best).group_predicted_ns += best->unit_ns * best->waiting;
       }
     }
     if (free_ < best->waiting) MakeWay(best_priority, best->waiting - free_);
@@ -127,7 +136,7 @@ void Replay::Place() {
 // as well be the opaque work's.
 void Replay::ReleasePinned() {
   for (StreamId id : live_) {
-    Stream& s = streams_[id];
+    Stream& s = At(id);
     if (!s.pinned) continue;
     free_ += std::exchange(s.held, 0);
     s.waiting = s.gave = 0;
@@ -150,7 +159,7 @@ double Replay::Widen() {
   int wanted = 0;
   bool any = false;
   for (StreamId id : live_) {
-    Stream& s = streams_[id];
+    Stream& s = At(id);
     if (!s.pinned) continue;
     if (s.kept && VeryLate(s)) {
       s.kept = false;
@@ -161,13 +170,13 @@ double Replay::Widen() {
     wanted += s.waiting;
   }
   for (size_t i = 0; i < live_.size() && !any; ++i) {
-    Stream& s = streams_[live_[i]];
+    Stream& s = At(live_[i]);
     s.waiting += std::exchange(s.gave, 0);  // no other very late command is left to want these SMs
   }
   wanted -= free_;
   double next = kNeverNs;
   for (size_t i = 0; i < live_.size() && wanted > 0; ++i) {
-    Stream& s = streams_[live_[i]];
+    Stream& s = At(live_[i]);
     if (!s.pinned || s.held == 0 || s.items.front().command.parts <= 1) continue;
     if (const double left = AloneNs(s) - s.used_ns; left > 0) {
       next = std::min(next, now_ + std::max(1.0, left * (sm_count_ - free_) / s.held));
@@ -206,7 +215,7 @@ void Replay::RunOn(Stream& stream) {
   const double ended = stream.ready, begun = stream.done.size() == 1 ? stream.launched : ended;
   const Command command = stream.done.back();
   try {
-    stream.items.push_front({command, begun, false, false, false, false});
+    stream.items.push_front({.command = command, .not_before = begun});
   } catch (const std::bad_alloc&) {
     return;
   }
@@ -221,9 +230,16 @@ void Replay::RunOn(Stream& stream) {
 
 void Replay::EndGroups(size_t index) {
   const Running ended = running_[index];
-  Stream& stream = streams_[ended.stream];
+  Stream& stream = At(ended.stream);
   const bool last = stream.waiting == 0 && stream.running == ended.groups;
-  if (last && LastOfBatch(stream)) {
+  const bool ends_graph = last && stream.owner.has_value() && EndsGraph(stream);
+  if (ends_graph && LastOfBatch(At(*stream.owner))) {
+    BecomeLast(*stream.owner, index);
+    Pin(At(running_[index].stream));
+    running_[index].end = kNeverNs;
+    return;
+  }
+  if (last && !stream.owner.has_value() && LastOfBatch(stream)) {
     Pin(stream);
     running_[index].end = kNeverNs;
     return;
@@ -233,10 +249,13 @@ void Replay::EndGroups(size_t index) {
   stream.running -= ended.groups;
   stream.held -= ended.groups;
   free_ += ended.groups;
-  if (last) {
-    PopCommand(stream);
-    stream.ready = now_;
+  if (!last) return;
+  if (stream.owner.has_value()) {
+    EndKernel(stream);
+    return;
   }
+  PopCommand(stream);
+  stream.ready = now_;
 }
 
 void Replay::Advance(double to) {
@@ -255,12 +274,12 @@ void Replay::Advance(double to) {
       }
     }
     for (StreamId id : live_) {  // a stream's head may become eligible before
-      const Stream& s = streams_[id];
+      const Stream& s = At(id);
       if (s.kept && VeryLateFrom(s) > now_ && VeryLateFrom(s) < next) {
         next = VeryLateFrom(s);  // see Widen()
         index = running_.size();
       }
-      if (s.items.empty() || s.started || s.items.front().boundary) continue;
+      if (s.items.empty() || s.started || s.blocked || s.items.front().boundary) continue;
       const Command& head = s.items.front().command;
       if (free_ == 0 && !head.opaque && !head.memory && !MakesWay(PriorityOf(s))) continue;
       const double at = std::max(s.items.front().not_before, s.ready);
@@ -273,7 +292,7 @@ void Replay::Advance(double to) {
     now_ = next;
     if (index < running_.size()) EndGroups(index);
   }
-  std::erase_if(live_, [this](StreamId id) { return streams_[id].items.empty(); });
+  std::erase_if(live_, [this](StreamId id) { return At(id).items.empty(); });
 }
 
 // SMs that all waves of a command hold together, that is, its number of groups.

@@ -25,7 +25,7 @@ void Replay::TakeBackPinned(Stream& stream) {
 bool Replay::AccumulateMemory(double dt) {
   bool any = false;
   for (StreamId id : live_) {
-    Stream& s = streams_[id];
+    Stream& s = At(id);
     if (!AtMemory(s) || !s.started) continue;
     any = true;
     if (s.items.front().abandoned) continue;
@@ -44,7 +44,7 @@ bool Replay::AccumulateMemory(double dt) {
 double Replay::OpaqueWeight() const {
   double weight = 0;
   for (StreamId id : live_) {
-    const Stream& s = streams_[id];
+    const Stream& s = At(id);
     if (s.started && s.items.front().command.opaque) {
       weight += static_cast<double>(s.items.front().command.cost_ns);
     }
@@ -55,11 +55,11 @@ double Replay::OpaqueWeight() const {
 void Replay::AccumulateBesideOpaque(double dt, double weight) {
   StreamId opaque = 0;
   for (StreamId id : live_) {
-    const Stream& s = streams_[id];
+    const Stream& s = At(id);
     if (s.started && s.items.front().command.opaque) opaque = id;
   }
   for (StreamId id : live_) {
-    Stream& s = streams_[id];
+    Stream& s = At(id);
     if (s.started && s.items.front().command.opaque) {
       const double part = static_cast<double>(s.items.front().command.cost_ns) / weight;
       s.used_ns += dt * part * free_ / sm_count_;
@@ -67,15 +67,16 @@ void Replay::AccumulateBesideOpaque(double dt, double weight) {
       s.shared_ns += dt;
       continue;
     }
-    if (!s.items.empty() && !s.items.front().boundary) {
+    if (!s.items.empty() && !s.items.front().boundary && !s.owner.has_value()) {
       s.beside_opaque = true;
       s.opaque = opaque;
     }
     if (s.held == 0 || s.items.front().abandoned) continue;
-    s.used_ns += dt * s.held / sm_count_;
-    s.group_ns += dt * s.held;
-    s.resident_ns += dt;
-    s.shared_ns += dt;
+    Stream& owner = OwnerOf(s);
+    owner.used_ns += dt * s.held / sm_count_;
+    owner.group_ns += dt * s.held;
+    owner.resident_ns += dt;
+    owner.shared_ns += dt;
   }
 }
 
@@ -84,11 +85,12 @@ void Replay::AccumulateBesideOpaque(double dt, double weight) {
 void Replay::AccumulateBeside(double dt) {
   if (besides_ == 0) return;
   for (const StreamId by : live_) {
-    const Stream& let_in = streams_[by];
+    const Stream& let_in = At(by);
     if (!let_in.started || !let_in.items.front().command.beside) continue;
     for (const StreamId id : live_) {
-      Stream& s = streams_[id];
+      Stream& s = At(id);
       if (s.tenant == let_in.tenant || s.items.empty() || s.items.front().boundary) continue;
+      if (s.owner.has_value()) continue;
       s.beside_ns += dt;
     }
     return;
@@ -107,9 +109,9 @@ void Replay::Accumulate(double dt) {
   if (held <= 0) {
     // Nothing runs in the model, but some pinned batch has not ended: see Complete().
     for (StreamId id : live_) {
-      const Stream& s = streams_[id];
-      if (!s.pinned || !s.beside_opaque || !streams_[s.opaque].live) continue;
-      streams_[s.opaque].owed_ns += dt;
+      const Stream& s = At(id);
+      if (!s.pinned || !s.beside_opaque || !At(s.opaque).live) continue;
+      At(s.opaque).owed_ns += dt;
       return;
     }
     if (!memory) unclaimed_ns_ += dt;
@@ -118,7 +120,7 @@ void Replay::Accumulate(double dt) {
   uint32_t tenant = 0;
   bool any = false, several = false;
   for (StreamId id : live_) {
-    const Stream& s = streams_[id];
+    const Stream& s = At(id);
     if (s.held == 0) continue;
     several |= any && s.tenant != tenant;
     tenant = s.tenant;
@@ -126,30 +128,31 @@ void Replay::Accumulate(double dt) {
   }
   const Graphs graphs = FindGraphs();
   for (StreamId id : live_) {
-    Stream& s = streams_[id];
+    Stream& s = At(id);
     if (s.held == 0) continue;
     if (s.items.front().abandoned) continue;
     const double fill = s.pinned ? s.pinned_fill : 1;
     double used = dt * s.held / held;
     const double groups = dt * s.held * fill;
     used -= ToGraph(s, graphs, used);
-    s.used_ns += used;
-    s.group_ns += groups;
-    s.resident_ns += dt;
+    Stream& owner = OwnerOf(s);
+    owner.used_ns += used;
+    owner.group_ns += groups;
+    owner.resident_ns += dt;
     if (s.pinned) {
       s.pinned_used_ns += used;
       s.pinned_group_ns += groups;
     }
-    if (several) s.shared_ns += dt;
+    if (several) owner.shared_ns += dt;
   }
 }
 
 Replay::Graphs Replay::FindGraphs() {
   Graphs graphs;
   for (StreamId id : live_) {
-    Stream& s = streams_[id];
+    Stream& s = At(id);
     if (s.items.empty() || s.items.front().boundary || s.items.front().command.parts <= 1) continue;
-    if (s.items.front().not_before > now_) continue;
+    if (s.owner.has_value() || s.items.front().not_before > now_) continue;
     if (graphs.first == nullptr) graphs.first = &s;
     if (graphs.first->tenant == s.tenant) continue;
     graphs.second = &s;
@@ -174,13 +177,13 @@ double Replay::ToGraph(Stream& stream, const Graphs& graphs, double used) {
 }
 
 // Predicted time of the batch in progress when alone.
-double Replay::AloneNs(Stream& stream) {
+double Replay::AloneNs(Stream& stream) const {
   if (stream.alone_ns.has_value()) return *stream.alone_ns;
   double alone = 0;
-  for (const Command& command : stream.done) alone += static_cast<double>(command.cost_ns);
+  for (const Command& command : stream.done) alone += command.alone_ns();
   for (const Item& item : stream.items) {
     if (item.boundary) break;
-    alone += static_cast<double>(item.command.cost_ns);
+    alone += LeftNs(stream, item);
   }
   stream.alone_ns = alone;
   return alone;
@@ -204,7 +207,7 @@ void Replay::TakeOver(Stream& stream) {
   if (widest == nullptr || stream.beside_opaque || stream.group_ns > kUnseen * batch) return;
   Stream* pinned = nullptr;
   for (StreamId id : live_) {
-    Stream& other = streams_[id];
+    Stream& other = At(id);
     if (&other == &stream || !other.pinned || other.pinned_used_ns <= 0) continue;
     if (AtMemory(other)) continue;  // it held no SMs that this batch could have waited for
     if (pinned == nullptr || other.pinned_used_ns > pinned->pinned_used_ns) pinned = &other;

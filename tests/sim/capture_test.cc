@@ -68,6 +68,32 @@ TEST_F(CaptureTest, EventsForkAndJoin) {
   EXPECT_EQ(DoneAt(b, start), 50'000u);  // the branches overlap
 }
 
+// Three branches on a device of which two fit at a time. Those that wait for the same node start in the order of the graph.
+TEST_F(CaptureTest, BranchesStartInTheirOrder) {
+  const CUstream a = NewStream(), b = NewStream(), c = NewStream();
+  const CUevent fork = NewEvent(), join = NewEvent();
+  ASSERT_CU(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  ASSERT_CU(Spin(a, 10'000, 10));
+  ASSERT_CU(cuEventRecord(fork, a));
+  ASSERT_CU(cuStreamWaitEvent(b, fork, 0));
+  ASSERT_CU(cuStreamWaitEvent(c, fork, 0));
+  ASSERT_CU(Spin(a, 30'000, 50));
+  ASSERT_CU(Spin(b, 20'000, 50));
+  ASSERT_CU(Spin(c, 20'000, 50));
+  for (const CUstream branch : {b, c}) {
+    ASSERT_CU(cuEventRecord(join, branch));
+    ASSERT_CU(cuStreamWaitEvent(a, join, 0));
+  }
+  CUgraph graph = nullptr;
+  ASSERT_CU(cuStreamEndCapture(a, &graph));
+  CUgraphExec exec;
+  ASSERT_CU(cuGraphInstantiate(&exec, graph, 0));
+  const uint64_t start = Now();
+  ASSERT_CU(cuGraphLaunch(exec, a));
+  // In the other order it would take 60'000.
+  EXPECT_EQ(DoneAt(a, start), 50'000u);
+}
+
 TEST_F(CaptureTest, AForkThatIsNotJoinedFails) {
   const CUstream a = NewStream(), b = NewStream();
   const CUevent fork = NewEvent();

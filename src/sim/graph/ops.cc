@@ -307,10 +307,13 @@ CUresult LaunchExec(GraphExec* exec, Stream* stream) {
     }
     command->run = run;
     command->earliest = 0;
-    for (uint32_t dependency : node->dependencies) {
-      s.pool.AddEdge(run->nodes[dependency].command, command);
-    }
     run->nodes.push_back({command, command->generation});
+  }
+  // The edge that is added last is followed first. Nodes that wait for the same one become ready in their order.
+  for (size_t i = exec->nodes.size(); i-- > 0;) {
+    for (uint32_t dependency : exec->nodes[i]->dependencies) {
+      s.pool.AddEdge(run->nodes[dependency].command, run->nodes[i].command);
+    }
   }
   // Launches of one executable run one after the other, even in different streams.
   if (exec->last != nullptr && exec->last->generation == exec->last_generation) {

@@ -256,6 +256,10 @@ TEST_F(SimDriver, AGraphWithBranchesSaysSo) {
     EXPECT_TRUE(contents.IsOfKernelsAlone());
     EXPECT_EQ(contents.kernels.size(), branches ? 4u : 3u);
     EXPECT_EQ(contents.branches, branches);
+    ASSERT_EQ(contents.edges.has_value(), branches);
+    if (branches) {
+      EXPECT_EQ(*contents.edges, (std::vector<GraphEdge>{{0, 1}, {0, 2}, {1, 3}, {2, 3}}));
+    }
     EXPECT_EQ(driver_->DestroyGraph(graph), Result::kSuccess);
   }
 }

@@ -34,7 +34,7 @@ float Blocks(const driver::GraphKernel& kernel) { return static_cast<float>(kern
 
 TEST(KernelsOf, AreThoseOfLaunchesInTheirOrder) {
   const driver::GraphContents graph = GraphOf({1, 2, 1});
-  const std::vector<KernelInGraph> kernels = KernelsOf(graph, Blocks);
+  const std::vector<KernelInGraph> kernels = KernelsOf(graph, Blocks).kernels;
   ASSERT_EQ(kernels.size(), 3u);
   for (size_t i = 0; i < kernels.size(); ++i) {
     EXPECT_EQ(kernels[i].key, KernelKey(graph.kernels[i].function, graph.kernels[i].shape));
@@ -43,56 +43,62 @@ TEST(KernelsOf, AreThoseOfLaunchesInTheirOrder) {
   EXPECT_NE(kernels[0].key, kernels[1].key);
 }
 
-// What runs at the same time is not known, nor how much of the device it leaves.
+// Where the driver does not tell what runs at the same time, it is not known how much of the device they leave.
 TEST(KernelsOf, FillTheDeviceWhereTheyMayRunAtTheSameTime) {
   driver::GraphContents graph = GraphOf({1, 2});
   const auto half = [](const driver::GraphKernel&) { return 0.5f; };
   EXPECT_EQ(GraphFootprint(graph, half), 0.5f);
   graph.branches = true;
   EXPECT_EQ(GraphFootprint(graph, half), 1);
-  const std::vector<KernelInGraph> kernels = KernelsOf(graph, half);
+  std::vector<KernelInGraph> kernels = KernelsOf(graph, half).kernels;
   ASSERT_EQ(kernels.size(), 2u);
   EXPECT_EQ(kernels[0].footprint, 1);
   EXPECT_EQ(kernels[1].footprint, 1);
+  graph.edges.emplace();  // side by side
+  const KernelsInGraph told = KernelsOf(graph, half);
+  EXPECT_EQ(told.edges, graph.edges);
+  ASSERT_EQ(told.kernels.size(), 2u);
+  EXPECT_EQ(told.kernels[1].footprint, 0.5f);
+  EXPECT_EQ(GraphFootprint(graph, half), 1);
 }
 
 TEST(KernelsOf, AreNoneWhereThereIsSomethingElse) {
   driver::GraphContents graph = GraphOf({1, 2});
   ++graph.commands;  // adds a copy
-  EXPECT_TRUE(KernelsOf(graph, Blocks).empty());
+  EXPECT_TRUE(KernelsOf(graph, Blocks).kernels.empty());
   graph = GraphOf({1, 2});
   graph.all_kernels = false;  // the graph also has bodies of conditional nodes
-  EXPECT_TRUE(KernelsOf(graph, Blocks).empty());
+  EXPECT_TRUE(KernelsOf(graph, Blocks).kernels.empty());
   graph.all_kernels = true;
   graph.kernels.resize(CostModel::kMostParts + 1, graph.kernels[0]);
   graph.commands = CostModel::kMostParts + 1;
-  EXPECT_TRUE(KernelsOf(graph, Blocks).empty());
-  EXPECT_TRUE(KernelsOf({}, Blocks).empty());
+  EXPECT_TRUE(KernelsOf(graph, Blocks).kernels.empty());
+  EXPECT_TRUE(KernelsOf({}, Blocks).kernels.empty());
 }
 
 TEST(GraphKernels, GivesBackWhatWasPutAndForgets) {
   GraphKernels kernels;
-  EXPECT_TRUE(kernels.Find(ExecOf(1)).empty());
-  kernels.Put(ExecOf(1), {{7}, {8}});
-  kernels.Put(ExecOf(2), {{9}});
-  EXPECT_EQ(kernels.Find(ExecOf(1)), (std::vector<KernelInGraph>{{7}, {8}}));
-  kernels.Put(ExecOf(1), {{5}});  // the handle is reused for another graph
-  EXPECT_EQ(kernels.Find(ExecOf(1)), (std::vector<KernelInGraph>{{5}}));
+  EXPECT_TRUE(kernels.Find(ExecOf(1)).kernels.empty());
+  kernels.Put(ExecOf(1), {{{7}, {8}}});
+  kernels.Put(ExecOf(2), {{{9}, {6}}, {{{0, 1}}}});
+  EXPECT_EQ(kernels.Find(ExecOf(1)), (KernelsInGraph{{{7}, {8}}}));
+  kernels.Put(ExecOf(1), {{{5}}});  // the handle is reused for another graph
+  EXPECT_EQ(kernels.Find(ExecOf(1)), (KernelsInGraph{{{5}}}));
   kernels.Put(ExecOf(1), {});
-  EXPECT_TRUE(kernels.Find(ExecOf(1)).empty());
-  EXPECT_EQ(kernels.Find(ExecOf(2)), (std::vector<KernelInGraph>{{9}}));
+  EXPECT_TRUE(kernels.Find(ExecOf(1)).kernels.empty());
+  EXPECT_EQ(kernels.Find(ExecOf(2)), (KernelsInGraph{{{9}, {6}}, {{{0, 1}}}}));
 }
 
 TEST(GraphKernels, ForgetsWhatNobodyAskedAboutForTheLongest) {
   GraphKernels kernels;
-  const std::vector<KernelInGraph> many(CostModel::kMostParts, {3});
+  const KernelsInGraph many = {std::vector<KernelInGraph>(CostModel::kMostParts, {3})};
   constexpr uintptr_t kFit =
       GraphKernels::kMostKept / (2 * CostModel::kMostParts + GraphKernels::kWordsPerGraph);
   for (uintptr_t i = 1; i <= kFit; ++i) kernels.Put(ExecOf(i), many);
   EXPECT_EQ(kernels.Find(ExecOf(1)), many);
   kernels.Put(ExecOf(kFit + 1), many);
   EXPECT_EQ(kernels.Find(ExecOf(1)), many);
-  EXPECT_TRUE(kernels.Find(ExecOf(2)).empty());
+  EXPECT_TRUE(kernels.Find(ExecOf(2)).kernels.empty());
   EXPECT_EQ(kernels.Find(ExecOf(3)), many);
   EXPECT_EQ(kernels.Find(ExecOf(kFit + 1)), many);
   kernels.Put(ExecOf(kFit + 1), {});  // evicts another entry
@@ -103,9 +109,9 @@ TEST(GraphKernels, ForgetsWhatNobodyAskedAboutForTheLongest) {
 TEST(GraphKernels, CountsTheGraphsBesideTheirKernels) {
   GraphKernels kernels;
   constexpr uintptr_t kFit = GraphKernels::kMostKept / (2 + GraphKernels::kWordsPerGraph);
-  for (uintptr_t i = 1; i <= kFit + 1; ++i) kernels.Put(ExecOf(i), {{7}});
-  EXPECT_TRUE(kernels.Find(ExecOf(1)).empty());
-  EXPECT_FALSE(kernels.Find(ExecOf(2)).empty());
+  for (uintptr_t i = 1; i <= kFit + 1; ++i) kernels.Put(ExecOf(i), {{{7}}});
+  EXPECT_TRUE(kernels.Find(ExecOf(1)).kernels.empty());
+  EXPECT_FALSE(kernels.Find(ExecOf(2)).kernels.empty());
 }
 
 class PartsOfTest : public ::testing::Test {
@@ -123,7 +129,7 @@ class PartsOfTest : public ::testing::Test {
 };
 
 TEST_F(PartsOfTest, AreAsLongAsTheyWereByThemselves) {
-  const std::vector<KernelInGraph> kernels = {{Key(1)}, {Key(2)}, {Key(1)}};
+  const KernelsInGraph kernels = {{{Key(1)}, {Key(2)}, {Key(1)}}};
   Measure(Key(1), 10);
   EXPECT_TRUE(PartsOf(*costs_, kernels, 60e3f).empty());  // one kernel was never seen
   Measure(Key(2), 40);
@@ -141,14 +147,14 @@ TEST_F(PartsOfTest, AreThoseOfTheirPlaceWhereThatIsKnown) {
   Measure(Key(1), 10);
   Measure(Key(2), 30, CostModel::Next(0, Key(1)));
   Measure(Key(1), 60, after);
-  const std::vector<float> parts = PartsOf(*costs_, {{Key(1)}, {Key(2)}, {Key(1)}}, 100e3f);
+  const std::vector<float> parts = PartsOf(*costs_, {{{Key(1)}, {Key(2)}, {Key(1)}}}, 100e3f);
   ASSERT_EQ(parts.size(), 3u);
   EXPECT_GT(parts[2], 3 * parts[0]);
 }
 
-// Then the kernels run side by side in the graph, or do other work.
+// Then the kernels do other work in the graph.
 TEST_F(PartsOfTest, AreNoneWhereTheirSumIsNotTheGraphs) {
-  const std::vector<KernelInGraph> kernels = {{Key(1)}, {Key(2)}};
+  const KernelsInGraph kernels = {{{Key(1)}, {Key(2)}}};
   Measure(Key(1), 50);
   Measure(Key(2), 50);
   EXPECT_TRUE(PartsOf(*costs_, kernels, 50e3f).empty());
@@ -157,6 +163,18 @@ TEST_F(PartsOfTest, AreNoneWhereTheirSumIsNotTheGraphs) {
   EXPECT_FALSE(PartsOf(*costs_, kernels, 130e3f).empty());
   EXPECT_TRUE(PartsOf(*costs_, kernels, 0).empty());
   EXPECT_TRUE(PartsOf(*costs_, {}, 100e3f).empty());
+}
+
+// What runs at the same time makes the graph no longer, so their sum may be any.
+TEST_F(PartsOfTest, OfBranchesAreEachPartOfTheGraphs) {
+  KernelsInGraph graph = {{{Key(1)}, {Key(2)}, {Key(3)}}, {{{0, 1}, {0, 2}}}};
+  Measure(Key(1), 50);
+  Measure(Key(2), 50);
+  Measure(Key(3), 50);
+  Measure(Key(3), 75, CostModel::Next(0, Key(1)));  // on a stream of its own, behind the first one
+  EXPECT_EQ(PartsOf(*costs_, graph, 100e3f), (std::vector<float>{0.5f, 0.5f, 0.75f}));
+  graph.edges = std::nullopt;
+  EXPECT_TRUE(PartsOf(*costs_, graph, 100e3f).empty());
 }
 
 // The driver reuses handles: the measurement of the previous graph is the estimate until the new graph is measured,

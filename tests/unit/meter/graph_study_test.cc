@@ -102,7 +102,11 @@ std::optional<GraphShape> Study(const Beside& beside, const ShapeSearch::Kernels
 
   Replay replay(kStudiedSms);
   const Replay::StreamId graph = replay.AddStream(0, 0), others = replay.AddStream(1, 0);
-  GraphStudy study(kernels, measured, taken, now);
+  GraphStudy study({.kernels = kernels,
+                    .measured = measured,
+                    .taken = taken,
+                    .now = now,
+                    .sm_count = kStudiedSms});
   study.Begin(replay);
   if (beside.lease) {
     const Replay::StreamId lease = replay.AddStream(2, 0);
@@ -295,7 +299,7 @@ TEST(GraphStudy, WhatWasFoundBeforeStandsUntilThereIsMoreToGoBy) {
 
 TEST(GraphStudy, NothingWasRecorded) {
   Replay replay(kStudiedSms);
-  GraphStudy study(kFive, {}, Equal(5, 0.4f), {});
+  GraphStudy study({.kernels = kFive, .taken = Equal(5, 0.4f), .sm_count = kStudiedSms});
   study.Begin(replay);
   study.End(replay);
   EXPECT_FALSE(study.Step(10));
