@@ -102,6 +102,16 @@ Traces SyntheticTraces() {
     }
     traces["branches"] = branches;
   }
+  for (const int n : {48, 160}) {
+    // Each of a kind of its own.
+    const auto kinds = std::make_shared<workload::KernelTrace>("kinds");
+    for (int i = 0; i < n; ++i) {
+      constexpr std::array<int, 7> kSms = {12, 80, 30, 200, 60, 160, 44};
+      kinds->Add("kinds_" + std::to_string(i), workload::Bound::kUnknown,
+                 kSms[static_cast<size_t>(i * 5 + i / 3) % kSms.size()], Micros(3 + i * 29 % 53));
+    }
+    traces[std::to_string(n) + " kinds"] = kinds;
+  }
   traces["half, short"] = Synthetic("half_short", {8, 20, 12}, 1, 44);
   traces["wide, short"] = Synthetic("wide_short", {10, 20, 10}, 1, 200);
   traces["mixed long"] = Synthetic("mixed_long", {40, 120, 80, 300, 60, 200}, 1, 80);
@@ -293,6 +303,13 @@ std::vector<Case> Cases(const Traces& t, bool real) {
                                   .error_100ms = std::max(4.0, longest_ms),
                                   .work = 85}));
         }
+      }
+      for (const auto& [graph, other] : std::vector<std::pair<const char*, const char*>>{
+               {"48 kinds", "half"}, {"48 kinds", "wide"}, {"160 kinds", "half"}}) {
+        CaseSpec kinds = Mix(t, {{graph, 50}, {other, 50}}, Mode::kBacklog, true);
+        kinds.tenants[0].mode = Mode::kGraph;
+        cases.push_back(Shares(std::string("overlap 50:50 graphs of ") + graph + "/" + other, kinds,
+                               overlapping));
       }
       CaseSpec spec = Mix(t, {{"48 kernels, few long", 50}, {"half", 50}}, Mode::kBacklog, true);
       spec.tenants[0].mode = Mode::kGraph;

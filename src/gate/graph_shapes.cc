@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shapes by which the replay treats graphs: from launches of their kernels by themselves, or from a study.
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <utility>
 
@@ -34,18 +35,34 @@ bool FillDevice(const KernelsInGraph& graph) {
          });
 }
 
-// Empty if there are too many kernels, or too many kinds of them.
-meter::ShapeSearch::Kernels KindsOf(const std::vector<KernelInGraph>& kernels) {
+// Which of at most kMostKinds kinds each kernel is of, by `of(kernel)`; empty if there are more.
+template <typename F>
+meter::ShapeSearch::Kernels KindsBy(const std::vector<KernelInGraph>& kernels, const F& of) {
   meter::ShapeSearch::Kernels known;
   std::vector<uint64_t> kinds;
-  if (kernels.size() > meter::GraphStudy::kMostKernels) return known;
   for (const KernelInGraph& kernel : kernels) {
-    const auto kind = std::find(kinds.begin(), kinds.end(), kernel.key) - kinds.begin();
-    if (static_cast<size_t>(kind) == kinds.size()) kinds.push_back(kernel.key);
+    const auto kind = std::find(kinds.begin(), kinds.end(), of(kernel)) - kinds.begin();
+    if (static_cast<size_t>(kind) == kinds.size()) kinds.push_back(of(kernel));
     if (kinds.size() > meter::GraphStudy::kMostKinds) return {};
     known.push_back({static_cast<uint32_t>(kind), kernel.footprint});
   }
   return known;
+}
+
+// The kinds of kernels whose lengths are searched. Where there are too many, all of like width are one: how long the graph
+// holds how many SMs matters most. Empty if there are too many kernels.
+meter::ShapeSearch::Kernels KindsOf(const std::vector<KernelInGraph>& kernels) {
+  if (kernels.size() > meter::GraphStudy::kMostKernels) return {};
+  meter::ShapeSearch::Kernels kinds =
+      KindsBy(kernels, [](const KernelInGraph& kernel) { return kernel.key; });
+  for (double a_step = 8; kinds.empty() && a_step >= 1; a_step /= 2) {
+    kinds = KindsBy(kernels, [a_step](const KernelInGraph& kernel) {
+      constexpr double kPositive = 64;
+      return static_cast<uint64_t>(
+          std::lround(kPositive + a_step * std::log2(static_cast<double>(kernel.footprint))));
+    });
+  }
+  return kinds;
 }
 
 }  // namespace
