@@ -130,8 +130,8 @@ std::shared_ptr<const Branches> Branches::Of(uint32_t kernels,
     if (branch == last.end()) branch = std::find_if(last.begin(), last.end(), goes_on);
     made->branch_of_[i] = static_cast<uint32_t>(branch - last.begin());
     if (branch == last.end()) {
-      if (last.size() == kMost) return nullptr;
       last.push_back(i);
+      if (last.size() > kMost || last.size() * kernels > kMostTimesKernels) return nullptr;
     } else {
       *branch = i;
     }

@@ -44,6 +44,15 @@ TEST(BranchesOf, AForkGoesOnWithThoseThatHaveEnded) {
 TEST(BranchesOf, NoneWhereTooManyMayRunAtTheSameTime) {
   EXPECT_EQ(BranchesOf(Branches::kMost, {}).size(), Branches::kMost);
   EXPECT_EQ(Branches::Of(Branches::kMost + 1, {}), nullptr);
+  // Nine branches that go on and on.
+  constexpr uint32_t kNine = 9;
+  const auto branches_of = [](uint32_t kernels) {
+    std::vector<GraphEdge> edges;
+    for (uint32_t i = kNine; i < kernels; ++i) edges.push_back({i - kNine, i});
+    return Branches::Of(kernels, edges);
+  };
+  EXPECT_NE(branches_of(Branches::kMostTimesKernels / kNine), nullptr);
+  EXPECT_EQ(branches_of(Branches::kMostTimesKernels / kNine + 1), nullptr);
 }
 
 // Which kernels have SMs is decided as in Replay.
