@@ -129,28 +129,41 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
     Assign({&there, spec, limits}, now, changed);
     return &there;
   }
+  Share* parent = nullptr;
+  if (tenant.parent != nullptr) {
+    GPUSHARE_ASSIGN_OR_RETURN(parent, ShareOf(*tenant.parent, gpu, now, changed));
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, SpecOn(config, gpu.info.uuid));
+  GPUSHARE_ASSIGN_OR_RETURN(
+      const spec::Limits limits,
+      LimitsOf(spec, parent == nullptr ? nullptr : &parent->limits, gpu.capacity));
+  GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, limits, nullptr, parent));
+  if (!tenant.listed && parent == nullptr) {
+    GPUSHARE_RETURN_IF_ERROR(AdmitHigh(gpu, tenant.name, limits));
+  }
+  return MakeShare(tenant, gpu, parent, spec, limits, now, changed);
+}
+
+Registry::Share* Registry::MakeShare(Tenant& tenant, Gpu& gpu, Share* parent,
+                                     const gpushare_spec& spec, const spec::Limits& limits,
+                                     Time now, Changed& changed) {
   auto share = std::make_unique<Share>();
   share->tenant = &tenant;
   share->gpu = &gpu;
-  if (tenant.parent != nullptr) {
-    GPUSHARE_ASSIGN_OR_RETURN(share->parent, ShareOf(*tenant.parent, gpu, now, changed));
-    share->family = share->parent->family;
-    share->copies.SetParent(&share->parent->copies);
-  }
-  GPUSHARE_ASSIGN_OR_RETURN(share->spec, SpecOn(config, gpu.info.uuid));
-  GPUSHARE_ASSIGN_OR_RETURN(share->limits,
-                            LimitsOf(share->spec, LimitsOfParent(*share), gpu.capacity));
-  GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, share->limits, nullptr, share->parent));
-  if (!tenant.listed && tenant.parent == nullptr) {
-    GPUSHARE_RETURN_IF_ERROR(AdmitHigh(gpu, tenant.name, share->limits));
+  share->spec = spec;
+  share->limits = limits;
+  if (parent != nullptr) {
+    share->parent = parent;
+    share->family = parent->family;
+    share->copies.SetParent(&parent->copies);
   }
   MakeQuota(*share);
-  Promise(*share, share->limits);
+  Promise(*share, limits);
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
-  share->time = gpu.time.AddTenant(share->limits.compute, now, &tenant.collective,
-                                   share->parent == nullptr ? nullptr : share->parent->time);
+  share->time = gpu.time.AddTenant(limits.compute, now, &tenant.collective,
+                                   parent == nullptr ? nullptr : parent->time);
   gpu.time.Suspend(share->time, tenant.suspended, now, changed);
-  share->copies.SetLimits(share->limits, now, changed);
+  share->copies.SetLimits(limits, now, changed);
   return (gpu.shares[tenant.name] = std::move(share)).get();
 }
 

@@ -234,6 +234,14 @@ class Registry {
   absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Time now, Changed& changed);
   absl::StatusOr<Share*> ShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed,
                                  const std::string* own = nullptr);
+  // Makes a share that has been found to fit; `parent`: that of its tenant's parent.
+  Share* MakeShare(Tenant& tenant, Gpu& gpu, Share* parent, const gpushare_spec& spec,
+                   const spec::Limits& limits, Time now, Changed& changed);
+  // The share of a tenant whose processes hold memory there. If it does not fit any more, with what of it does.
+  Share* RestoredShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed,
+                         const Dropped& dropped);
+  bool HasQuota(const Tenant& tenant) const;
+  Share* FittingShareOf(Tenant& tenant, Gpu& gpu, Share* parent, Time now, Changed& changed);
   // The existing share, or a new dormant one, of a tenant without a process.
   Share* DormantShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed);
   absl::Status MayBeOwn(const std::string& spec) const;
@@ -287,7 +295,7 @@ class Registry {
   static uint64_t CapacityOf(const GpuInfo& gpu, const Config& config);
   MemoryBook& BookOf(Share& share) {
     if (share.quota != nullptr) return *share.quota;
-    return share.parent != nullptr ? *share.parent->quota : share.gpu->unpromised;
+    return share.parent != nullptr ? BookOf(*share.parent) : share.gpu->unpromised;
   }
 
   Config config_;

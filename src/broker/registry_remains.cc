@@ -23,6 +23,7 @@ Remains::Tenant Registry::RemainsOf(const Tenant& tenant) {
           .listed = tenant.listed,
           .owner = tenant.owner,
           .spec = tenant.config.spec,
+          .on = tenant.config.on,
           .parent = tenant.parent == nullptr ? "" : tenant.parent->name,
           .suspended = tenant.suspended,
           .draining = tenant.draining};
@@ -54,10 +55,12 @@ Remains Registry::TakeRemains() {
     if (!gpu->draining && (knows_gpus_ || gpu->shares.empty())) continue;
     remains.gpus.push_back(RemainsOf(*gpu));
   }
+  // A parent is recorded with its children that have processes: it may not be listed any more when they are restored.
+  std::set<const Tenant*> parents;
+  for (const Session& session : sessions_) parents.insert(session.tenant->parent);
   for (const auto& [name, tenant] : tenants_) {
     const bool ordered = tenant->listed ? tenant->suspended || tenant->draining : Ordered(*tenant);
-    const bool stays = tenant->sessions > 0 || (!tenant->listed && tenant->children > 0);
-    if (!ordered && !stays) continue;
+    if (!ordered && tenant->sessions == 0 && parents.count(tenant.get()) == 0) continue;
     remains.tenants.push_back(RemainsOf(*tenant));
   }
   for (const auto& [uuid, gpu] : gpus_) {
@@ -88,8 +91,8 @@ Remains::Growth Registry::TakeGrowth() {
                     [](const Place& place) { return place.memory->granted != place.memory->kept; });
     if (!differs) continue;
     growth.processes.push_back(TakeRemainsOf(session));
-    if (tenants.insert(session.tenant).second) {
-      growth.tenants.push_back(RemainsOf(*session.tenant));
+    for (const Tenant* tenant = session.tenant; tenant != nullptr; tenant = tenant->parent) {
+      if (tenants.insert(tenant).second) growth.tenants.push_back(RemainsOf(*tenant));
     }
     for (const Place& place : session.places) {
       const Gpu& gpu = *place.share->gpu;
@@ -123,7 +126,7 @@ void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed
       if (parent != nullptr) there.emplace(holding.gpu, parent->name);
     }
   }
-  const auto restore = [&](const Remains::Change& change) -> absl::Status {
+  const auto restore = [&](const Remains::Change& change, bool as_fits) -> absl::Status {
     const auto gpu = gpus_.find(change.gpu);
     const auto tenant = tenants_.find(change.tenant);
     if (gpu == gpus_.end() || tenant == tenants_.end()) {
@@ -144,6 +147,8 @@ void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed
     absl::StatusOr<Share*> share;
     if (dormant) {
       share = DormantShareOf(*tenant->second, *gpu->second, now, changed);
+    } else if (as_fits) {
+      share = RestoredShareOf(*tenant->second, *gpu->second, now, changed, dropped);
     } else {
       share = ShareOf(*tenant->second, *gpu->second, now, changed);
     }
@@ -163,11 +168,81 @@ void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed
   // One change may make the room that another needs, so they are tried until none succeeds.
   for (size_t before = left.size() + 1; left.size() < before;) {
     before = left.size();
-    std::erase_if(left, [&](const Remains::Change* change) { return restore(*change).ok(); });
+    std::erase_if(left,
+                  [&](const Remains::Change* change) { return restore(*change, false).ok(); });
   }
+  // The share that a change is of may not fit as it is configured, and fit with the change.
   for (const Remains::Change* change : left) {
-    dropped(absl::StrCat("a change of tenant '", change->tenant, "'"), restore(*change));
+    const bool holds = there.count({change->gpu, change->tenant}) != 0;
+    const absl::Status restored = restore(*change, holds);
+    if (restored.ok()) continue;
+    dropped(absl::StrCat("a change of tenant '", change->tenant, "'"), restored);
   }
+}
+
+Registry::Share* Registry::RestoredShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed,
+                                           const Dropped& dropped) {
+  Share* const parent = tenant.parent == nullptr
+                            ? nullptr
+                            : RestoredShareOf(*tenant.parent, gpu, now, changed, dropped);
+  const absl::StatusOr<Share*> share = ShareOf(tenant, gpu, now, changed);
+  if (share.ok()) return *share;
+  dropped(absl::StrCat("a part of the share of tenant '", tenant.name, "'"), share.status());
+  return FittingShareOf(tenant, gpu, parent, now, changed);
+}
+
+// Whether the tenant is to have a quota on each GPU.
+bool Registry::HasQuota(const Tenant& tenant) const {
+  return std::all_of(gpus_.begin(), gpus_.end(), [&tenant](const auto& gpu) {
+    const absl::StatusOr<gpushare_spec> spec = SpecOn(tenant.config, gpu.first);
+    return spec.ok() && (spec->set & (GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_MEMORY_SHARE)) != 0;
+  });
+}
+
+// A part of a share that does not fit is left out: of the guarantee and of a priority all, of memory what is too much. What
+// processes hold counts in any case.
+Registry::Share* Registry::FittingShareOf(Tenant& tenant, Gpu& gpu, Share* parent, Time now,
+                                          Changed& changed) {
+  gpushare_spec spec = SpecOn(tenant.config, gpu.info.uuid).value_or(gpushare_spec{});
+  const spec::Limits* const of_parent = parent == nullptr ? nullptr : &parent->limits;
+  const absl::StatusOr<spec::Limits> all = LimitsOf(spec, of_parent, gpu.capacity);
+  if (!all.ok()) spec = {};
+  spec::Limits limits = all.value_or(spec::Limits{});
+  constexpr uint32_t kMemory = GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_MEMORY_SHARE;
+  if (parent != nullptr) {
+    if (parent->quota == nullptr) limits.memory.reset();
+  } else {
+    const uint64_t left = gpu.capacity - std::min(gpu.promised, gpu.capacity);
+    if (tenant.children > 0) {
+      // Its children's memory is within its quota, so it has one, if only of nothing. No spec says that.
+      limits.memory = std::min(limits.memory.value_or(0), left);
+      spec.set = (spec.set & ~kMemory) | GPUSHARE_SPEC_MEMORY;
+      spec.memory = std::max(*limits.memory, uint64_t{1});
+    } else if (limits.memory.value_or(0) > left) {
+      limits.memory.reset();
+      spec.set &= ~kMemory;
+    }
+  }
+  absl::Status fits = Admit(gpu, tenant.name, limits, nullptr, parent);
+  if (fits.ok() && !tenant.listed && parent == nullptr) {
+    fits = AdmitHigh(gpu, tenant.name, limits);
+  }
+  if (!fits.ok()) {
+    // The policy may be what guarantees something; what else it came to stays.
+    sched::TenantLimits& compute = limits.compute;
+    compute.guarantee = 0;
+    compute.band = std::max(compute.band,
+                            parent == nullptr ? sched::Band::kNormal : parent->limits.compute.band);
+    spec.set &= ~(GPUSHARE_SPEC_COMPUTE | GPUSHARE_SPEC_GUARANTEE | GPUSHARE_SPEC_POLICY);
+    spec.set |= GPUSHARE_SPEC_WEIGHT | GPUSHARE_SPEC_PRIORITY;
+    spec.weight = compute.weight;
+    spec.priority = spec::PriorityOf(compute.band);
+    if (compute.cap < 1) {
+      spec.set |= GPUSHARE_SPEC_CAP;
+      spec.cap = compute.cap;
+    }
+  }
+  return MakeShare(tenant, gpu, parent, spec, limits, now, changed);
 }
 
 std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time now,
@@ -200,6 +275,7 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
       tenant = std::make_unique<Tenant>();
       tenant->name = tenant->config.name = left.name;
       tenant->config.spec = left.spec;
+      tenant->config.on = left.on;
       // If the configuration no longer admits the tenant, its processes keep what they hold, and no new process may join.
       tenant->owner = config_.unlisted && !left.listed ? left.owner : kNobody;
     }
@@ -213,13 +289,14 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
     if (left.parent.empty() || tenant == tenants_.end() || tenant->second->listed) continue;
     const bool possible = parent != tenants_.end() && parent != tenant &&
                           parent->second->parent == nullptr && tenant->second->children == 0;
-    if (possible) {
+    if (possible && HasQuota(*parent->second)) {
       SetParent(*tenant->second, parent->second.get());
     } else {
       const std::string why =
           parent == tenants_.end() ? absl::StrCat("'", left.parent, "' is not listed any more")
-          : tenant->second->children > 0
-              ? absl::StrCat("'", left.name, "' has children itself now")
+          : tenant->second->children > 0 ? absl::StrCat("'", left.name, "' has children itself now")
+          : possible
+              ? absl::StrCat("'", left.parent, "' has no memory quota any more")
               : absl::StrCat("'", left.parent, "' has a parent itself now, or is the same tenant");
       dropped(absl::StrCat("the parent '", left.parent, "' of tenant '", left.name, "'"),
               absl::FailedPreconditionError(
@@ -257,21 +334,10 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
                 absl::NotFoundError(absl::StrCat("there is no GPU ", holding.gpu)));
         continue;
       }
-      absl::StatusOr<Share*> share = ShareOf(tenant, *gpu->second, now, changed);
-      if (!share.ok() && !tenant.listed) {
-        // The share no longer fits, so nothing is promised to the tenant, but what it holds still counts.
-        dropped(absl::StrCat("the share of tenant '", left.tenant, "'"), share.status());
-        tenant.config.spec.clear();
-        if (tenant.parent != nullptr && !HasShare(tenant)) SetParent(tenant, nullptr);
-        share = ShareOf(tenant, *gpu->second, now, changed);
-      }
-      if (!share.ok()) {
-        dropped(absl::StrCat("process ", left.pid), share.status());
-        continue;
-      }
-      Place place{.share = *share};
+      Share* const share = RestoredShareOf(tenant, *gpu->second, now, changed, dropped);
+      Place place{.share = share};
       place.memory =
-          BookOf(**share).Restore(std::min(holding.granted, gpu->second->info.memory), changed);
+          BookOf(*share).Restore(std::min(holding.granted, gpu->second->info.memory), changed);
       session.places.push_back(place);
     }
   }

@@ -87,8 +87,13 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
   if (former != nullptr) {
     Tenant& tenant = *former->tenant;
     // It may have changed its user since it was admitted, but it is still whom the tenant admits.
-    const Credentials& admitted = IsOf(former->who, who) ? former->who : who;
-    if (tenant.listed ? May(tenant.config, admitted) : tenant.owner == admitted.uid) return &tenant;
+    const bool itself = IsOf(former->who, who);
+    const Credentials& admitted = itself ? former->who : who;
+    // A tenant that is not listed any more stays for the processes that it has.
+    const bool stays = tenant.owner == kNobody && itself;
+    if (tenant.listed ? May(tenant.config, admitted) : stays || tenant.owner == admitted.uid) {
+      return &tenant;
+    }
   }
   if (draining_) return absl::UnavailableError("the broker is being drained: nobody registers");
   std::string name = hello.tenant;

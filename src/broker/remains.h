@@ -17,6 +17,7 @@
 #define GPUSHARE_BROKER_REMAINS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,8 +51,10 @@ struct Remains {
   struct Tenant {
     std::string name;
     bool listed = false;
-    uint32_t owner = 0;       // only if not listed
-    std::string spec;         // only if not listed
+    uint32_t owner = 0;  // only if not listed
+    // Only if not listed; or for when it is not listed any more.
+    std::string spec;
+    std::map<std::string, std::string> on = {};  // by UUID, as in TenantConfig
     std::string parent = {};  // the tenant whose share its own is within; empty: none
     bool suspended = false, draining = false;
     bool operator==(const Tenant&) const = default;

@@ -13,7 +13,7 @@
 namespace gpushare::broker {
 namespace {
 
-constexpr int64_t kVersion = 3;
+constexpr int64_t kVersion = 4;
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;
 
 }  // namespace
@@ -42,6 +42,7 @@ static void VisitMembers(Is<Remains::Tenant> auto& tenant, auto visit) {
   visit("listed", tenant.listed);
   visit("owner", tenant.owner);
   visit("spec", tenant.spec);
+  visit("on", tenant.on);
   visit("parent", tenant.parent);
   visit("suspended", tenant.suspended);
   visit("draining", tenant.draining);

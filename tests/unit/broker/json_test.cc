@@ -113,8 +113,12 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
   Remains remains;
   remains.draining = true;
   remains.gpus = {{.uuid = "GPU-1", .memory = 16ull << 30, .sm_count = 132, .draining = true}};
-  remains.tenants = {
-      {.name = "a", .listed = true, .owner = 7, .spec = "memory=1GiB", .parent = "team"}};
+  remains.tenants = {{.name = "a",
+                      .listed = true,
+                      .owner = 7,
+                      .spec = "memory=1GiB",
+                      .on = {{"GPU-1", "memory=2GiB"}},
+                      .parent = "team"}};
   remains.changes = {{.gpu = "GPU-1", .tenant = "a", .configured = "", .spec = "cap=50%"}};
   remains.processes = {{.session = 3,
                         .pid = 42,
@@ -146,7 +150,7 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
   };
   EXPECT_TRUE(refused(""));
   EXPECT_TRUE(refused("[]"));
-  EXPECT_TRUE(refused(with("\"version\": 3", "\"version\": 2")));
+  EXPECT_TRUE(refused(with("\"version\": 4", "\"version\": 3")));
   EXPECT_TRUE(refused(with("\"pid\": 42", "\"pid\": -42")));
   EXPECT_TRUE(refused(with("1073741824", "18446744073709551615")));
   EXPECT_TRUE(refused(with("\"began\": 1234", "\"begun\": 1234")));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <string>
@@ -292,6 +293,133 @@ TEST_F(RegistryFamilies, OutlastsTheBroker) {
   EXPECT_STREQ(next.CheckInvariants(), nullptr);
 }
 
+// On two GPUs, of which the second has less room for the family than the first.
+TEST_F(RegistryFamilies, ARestartLosesNothingOfAFamilyThatNoLongerFits) {
+  const std::vector<GpuInfo> gpus = {
+      {.uuid = "GPU-0", .memory = 16 * kGibibyte, .reserve = 0, .sm_count = 132},
+      {.uuid = "GPU-1", .memory = 16 * kGibibyte, .reserve = 0, .sm_count = 132}};
+  Config before = Of({{"team", "memory=8GiB,guarantee=50%,cap=70%"},
+                      {"a", "memory=6GiB,guarantee=40%,weight=3", "team"},
+                      {"b", "memory=2GiB", "team"},
+                      {"c", "", "team"}});
+  before.tenants[0].on["GPU-1"] = "memory=12GiB";
+  Registry last(gpus);
+  ASSERT_TRUE(last.Apply(before, now_, changed_).ok());
+  const auto start = [&](Registry& registry, const std::string& tenant, int32_t pid) {
+    const auto session = registry.Register({.pid = pid, .uid = 1000, .began = 1},
+                                           {.tenant = tenant, .program = "", .spec = ""});
+    EXPECT_TRUE(session.ok()) << session.status();
+    std::map<std::string, Process*> on;
+    for (const GpuInfo& gpu : gpus) {
+      Process& process = *(on[gpu.uuid] = &processes_.emplace_back());
+      ipc::OpenGpu open;
+      open.uuid = gpu.uuid;
+      const auto given = registry.Open(**session, open, process.pages.seat, now_, changed_);
+      EXPECT_TRUE(given.ok()) << given.status();
+    }
+    return on;
+  };
+  const auto ask = [&](Registry& registry, Process& process, uint64_t bytes) {
+    process.pages.Ask(bytes);
+    for (int i = 0; i < 1000 && !process.pages.answered(); ++i) {
+      registry.Look(now_ += Millis(1), changed_);
+      for (Process& each : processes_) each.pages.AnswerRecall();
+    }
+    process.pages.usage.memory_charged = std::min(bytes, process.pages.granted());
+    return process.pages.granted() >= bytes;
+  };
+  const std::pair<std::string, uint64_t> wanted[] = {{"a", 6}, {"b", 2}, {"c", 0}};
+  int32_t pid = 0;
+  for (const auto& [tenant, gibibytes] : wanted) {
+    for (const auto& [gpu, process] : start(last, tenant, ++pid)) {
+      EXPECT_TRUE(ask(last, *process, gibibytes * kGibibyte));
+      process->pages.usage.memory_charged = process->pages.granted();  // the last has what is left
+    }
+  }
+  const uint64_t held[2] = {8 * kGibibyte, 12 * kGibibyte};
+  const Remains remains = last.TakeRemains();
+
+  struct Now {
+    Config config;
+    bool knows_gpus = true;
+    uint64_t quota[2] = {};  // of the family, on each GPU
+    double guarantee[2] = {};
+  };
+  Config less = Of({{"team", "memory=1GiB,guarantee=10%"}});
+  Config others = Of({{"other", "memory=10GiB,guarantee=80%"}});
+  others.tenants[0].on["GPU-0"] = "memory=4GiB,guarantee=50%";
+  Config full = Of({{"other", "memory=4GiB"}});
+  full.tenants[0].on["GPU-1"] = "memory=100%";
+  Config listed = before;  // the GPUs are not known, so it could not be checked
+  listed.tenants[0].on["GPU-1"] = "memory=17GiB";
+  const Now cases[] = {
+      {less, true, {kGibibyte, kGibibyte}, {0.1, 0.1}},
+      {others, true, {8 * kGibibyte, 6 * kGibibyte}, {0.5, 0}},
+      {full, true, {8 * kGibibyte, 0}, {0.5, 0.5}},
+      {listed, false, {8 * kGibibyte, 16 * kGibibyte}, {0.5, 0.5}},
+  };
+  for (const Now& now : cases) {
+    SCOPED_TRACE(absl::StrCat("case ", &now - cases));
+    Registry next(now.knows_gpus ? gpus : std::vector<GpuInfo>());
+    ASSERT_TRUE(next.Apply(now.config, now_, changed_).ok());
+    Remains left = remains;
+    for (const GpuInfo& gpu : gpus) {
+      if (!now.knows_gpus) left.gpus.push_back({gpu.uuid, gpu.memory, gpu.sm_count});
+    }
+    std::vector<std::string> dropped;
+    const std::vector<Registry::Session*> restored =
+        next.Restore(left, now_, changed_, [&](const std::string& what, const absl::Status& why) {
+          dropped.push_back(absl::StrCat(what, ": ", why.message()));
+          EXPECT_THAT(what, HasSubstr("a part of the share of tenant"));
+        });
+    ASSERT_STREQ(next.CheckInvariants(), nullptr);
+    const auto shown = [&](const std::string& tenant, const std::string& gpu) {
+      for (const Share& share : next.TakeSnapshot(now_).shares) {
+        if (share.tenant == tenant && share.gpu == gpu) return share;
+      }
+      ADD_FAILURE() << tenant << " has no share of " << gpu;
+      return Share();
+    };
+    for (const size_t i : {0u, 1u}) {
+      const std::string& gpu = gpus[i].uuid;
+      EXPECT_EQ(shown("team", gpu).memory_granted, held[i]);
+      EXPECT_EQ(shown("team", gpu).memory_limit, now.quota[i]);
+      EXPECT_EQ(shown("team", gpu).guarantee, now.guarantee[i]);
+      for (const char* const child : {"a", "b", "c"}) EXPECT_EQ(shown(child, gpu).parent, "team");
+      EXPECT_EQ(shown("a", gpu).memory_granted, 6 * kGibibyte);
+      EXPECT_EQ(shown("a", gpu).guarantee, now.guarantee[i] >= 0.4 ? 0.4 : 0);
+      EXPECT_EQ(shown("a", gpu).weight, 3);
+    }
+    // They come back to what they had, and have no more than the family's quota leaves.
+    std::map<std::string, Process*> back;
+    for (int32_t i = 0; i < 3; ++i) {
+      back = start(next, wanted[i].first, i + 1);
+      for (const auto& [gpu, process] : back) {
+        process->pages.usage.memory_charged = process->pages.granted();
+      }
+    }
+    for (const size_t i : {0u, 1u}) {
+      // One that is alone in its book is granted what there is.
+      EXPECT_EQ(shown("team", gpus[i].uuid).memory_granted, std::max(held[i], now.quota[i]));
+      Process& process = *back[gpus[i].uuid];
+      EXPECT_FALSE(ask(next, process, process.pages.granted() + 1));
+      EXPECT_STREQ(next.CheckInvariants(), nullptr);
+    }
+    // A configuration that is read again counts them as they are.
+    if (now.knows_gpus) {
+      const absl::Status again = next.Apply(now.config, now_, changed_);
+      EXPECT_TRUE(again.ok()) << again;
+    }
+    while (!next.sessions().empty()) {
+      next.Free(const_cast<Registry::Session*>(&next.sessions().front()), now_, changed_);
+    }
+    EXPECT_STREQ(next.CheckInvariants(), nullptr);
+    if (now.knows_gpus) {
+      EXPECT_LE(next.TakeSnapshot(now_).shares.size(), 2u);
+    }
+  }
+}
+
 // Whatever follows whatever, a configuration is applied as a whole or not at all, and the books are right.
 TEST_F(RegistryFamilies, AnyConfigurationsOneAfterAnother) {
   std::mt19937 random(7);
@@ -305,21 +433,26 @@ TEST_F(RegistryFamilies, AnyConfigurationsOneAfterAnother) {
   const std::string names[] = {"a", "b", "c", "d", "e"};
   std::map<std::string, int> applied;
   int refused = 0;
+  const auto any = [&] {
+    Config config;
+    config.unlisted = below(2) == 0;
+    for (const std::string& name : names) {
+      if (below(4) == 0) continue;
+      TenantConfig& tenant = config.tenants.emplace_back();
+      tenant.name = name;
+      tenant.spec = specs[below(6)];
+    }
+    for (TenantConfig& tenant : config.tenants) {
+      const std::string& other = config.tenants[below(2) % config.tenants.size()].name;
+      if (below(2) == 0 && other != tenant.name) tenant.parent = other;
+    }
+    return config;
+  };
+  int restarts = 0;
   for (int round = 0; round < 20'000; ++round) {
     switch (below(6)) {
       case 0: {
-        Config config;
-        config.unlisted = below(2) == 0;
-        for (const std::string& name : names) {
-          if (below(4) == 0) continue;
-          TenantConfig& tenant = config.tenants.emplace_back();
-          tenant.name = name;
-          tenant.spec = specs[below(6)];
-        }
-        for (TenantConfig& tenant : config.tenants) {
-          const std::string& other = config.tenants[below(2) % config.tenants.size()].name;
-          if (below(2) == 0 && other != tenant.name) tenant.parent = other;
-        }
+        const Config config = any();
         const std::string before = ToJson(registry_.TakeSnapshot(now_));
         const absl::Status status = Apply(config);
         if (status.ok()) {
@@ -350,13 +483,23 @@ TEST_F(RegistryFamilies, AnyConfigurationsOneAfterAnother) {
         break;
       case 4: {  // the next broker, perhaps with another configuration
         Registry next(Gpus());
-        const bool same = below(2) == 0;
-        ASSERT_TRUE(next.Apply(same ? registry_.config() : Config(), now_, changed_).ok());
+        const Config config = below(2) == 0 ? registry_.config() : any();
+        if (!next.Apply(config, now_, changed_).ok()) break;
         const auto ignore = [](const std::string&, const absl::Status&) {};
-        for (Registry::Session* const session :
-             next.Restore(registry_.TakeRemains(), now_, changed_, ignore)) {
+        const Remains remains = registry_.TakeRemains();
+        const std::vector<Registry::Session*> restored =
+            next.Restore(remains, now_, changed_, ignore);
+        ASSERT_EQ(restored.size(), remains.processes.size());
+        for (size_t i = 0; i < restored.size(); ++i) {
+          ASSERT_EQ(restored[i]->places.size(), remains.processes[i].holds.size()) << round;
+          for (const Registry::Place& place : restored[i]->places) {
+            ASSERT_EQ(place.memory->granted, remains.processes[i].holds[0].granted) << round;
+          }
+        }
+        for (Registry::Session* const session : restored) {
           ASSERT_STREQ(next.CheckInvariants(), nullptr) << round;
-          if (session != nullptr) next.Free(session, now_, changed_);
+          next.Free(session, now_, changed_);
+          ++restarts;
         }
         ASSERT_STREQ(next.CheckInvariants(), nullptr) << round;
         break;
@@ -366,6 +509,7 @@ TEST_F(RegistryFamilies, AnyConfigurationsOneAfterAnother) {
     }
     ASSERT_STREQ(registry_.CheckInvariants(), nullptr) << round;
   }
+  EXPECT_GT(restarts, 500);
   EXPECT_GT(refused, 50);
   EXPECT_GT(applied["0"], 5);
   EXPECT_GT(applied["1"], 5);
