@@ -100,7 +100,8 @@ class Registry {
     uint64_t id = 0;
     Credentials who;
     std::string program;
-    std::string asked;  // the tenant that the process asked for
+    std::string asked;   // the tenant that the process asked for
+    uint64_t image = 0;  // of the program, ipc::Hello::image
     Tenant* tenant = nullptr;
     bool ended = false, ended_by_itself = false;
     bool evicted = false;     // ended by an operator
@@ -176,13 +177,15 @@ class Registry {
                                 const Dropped& dropped);
 
   // A process that has lost a session and asks for the same tenant again comes back: it gets the former grants with its
-  // GPUs, even during a drain. NotFound, PermissionDenied: it may not register as that tenant.
+  // GPUs, even during a drain. One that runs another program since (exec) is a new one. NotFound, PermissionDenied: it may not register as that tenant.
   absl::StatusOr<Session*> Register(const Credentials& who, const ipc::Hello& hello);
   // Returns the spec that the process has to apply. ResourceExhausted: the share does not fit; the message says what would.
   // `own`: what the process asks for on this GPU, if it differs from its Hello.
   absl::StatusOr<std::string> Open(Session& session, const ipc::OpenGpu& open, Seat& seat, Time now,
                                    Changed& changed, const std::string* own = nullptr);
   void End(Session& session, Time now, Changed& changed);
+  // Whether the process of `session` ran another program in `before`, with which all of that is over.
+  static bool Replaces(const Session& session, const Session& before);
   // For an ended session: whether it holds no memory.
   static bool HoldsNothing(const Session& session);
   // For an ended session: its memory is about to be free, so requests wait for it from now on.

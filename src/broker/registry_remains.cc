@@ -38,6 +38,7 @@ Remains::Process Registry::TakeRemainsOf(const Session& session) {
                            .asked = session.asked,
                            .tenant = session.tenant->name,
                            .program = session.program,
+                           .image = session.image,
                            .returns = !session.ended || session.lost(),
                            .evicted = session.evicted,
                            .holds = {}};
@@ -320,6 +321,7 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
     session.who = {.pid = left.pid, .uid = left.uid, .gid = left.gid, .began = left.began};
     session.program = left.program;
     session.asked = left.asked;
+    session.image = left.image;
     session.tenant = &tenant;
     tenant.numbered = !tenant.listed && left.asked.empty();
     session.ended = true;

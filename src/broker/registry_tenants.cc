@@ -30,6 +30,11 @@ bool IsOf(const Registry::Credentials& process, const Registry::Credentials& who
          process.began == who.began;
 }
 
+bool Differ(uint64_t image, uint64_t other) { return image != 0 && other != 0 && image != other; }
+
+// As far as the file of remains can hold it.
+uint64_t ImageIn(const ipc::Hello& hello) { return hello.image & uint64_t{INT64_MAX}; }
+
 // Names in a message; of further names only the number is given.
 constexpr size_t kNamesShown = 10;
 
@@ -58,8 +63,8 @@ Registry::Session* Registry::FormerOf(const Credentials& who, const ipc::Hello& 
   Session* unseen = nullptr;
   uint64_t least = 0;
   for (Session& session : sessions_) {
-    const bool same =
-        session.lost() && session.successor == nullptr && session.asked == hello.tenant;
+    const bool same = session.lost() && session.successor == nullptr &&
+                      session.asked == hello.tenant && !Differ(session.image, ImageIn(hello));
     if (!same) continue;
     if (IsOf(session.who, who)) return &session;
     if (session.who.uid != who.uid) continue;
@@ -79,6 +84,10 @@ Registry::Session* Registry::FormerOf(const Credentials& who, const ipc::Hello& 
     }
   }
   return unseen;
+}
+
+bool Registry::Replaces(const Session& session, const Session& before) {
+  return Differ(session.image, before.image) && IsOf(before.who, session.who);
 }
 
 absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
@@ -210,6 +219,7 @@ absl::StatusOr<Registry::Session*> Registry::Register(const Credentials& who,
   session.who = who;
   session.program = hello.program;
   session.asked = hello.tenant;
+  session.image = ImageIn(hello);
   session.tenant = tenant;
   if (tenant->sessions++ == 0 && !tenant->listed) dormant_.remove(tenant);
   ++sessions_ever_;

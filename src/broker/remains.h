@@ -43,6 +43,7 @@ struct Remains {
     uint32_t uid = 0, gid = 0;
     // `asked`: the tenant that it asked for; `tenant`: the one that it belongs to.
     std::string asked, tenant, program;
+    uint64_t image = 0;   // of the program, ipc::Hello::image
     bool returns = true;  // it will register with the next broker
     bool evicted = false;
     std::vector<Holding> holds;

@@ -13,7 +13,7 @@
 namespace gpushare::broker {
 namespace {
 
-constexpr int64_t kVersion = 4;
+constexpr int64_t kVersion = 5;
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;
 
 }  // namespace
@@ -32,6 +32,7 @@ static void VisitMembers(Is<Remains::Process> auto& process, auto visit) {
   visit("asked", process.asked);
   visit("tenant", process.tenant);
   visit("program", process.program);
+  visit("image", process.image);
   visit("returns", process.returns);
   visit("evicted", process.evicted);
   visit("holds", process.holds);

@@ -212,6 +212,7 @@ class Service {
   Time OpenWaiting(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Looks whether its process seems to have become another program.
   void LookAtImage(Connection& connection, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndReplaced(const Connection& by) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the processes that seem to have become another program and of which the driver counts nothing any more.
   void EndThoseWithNothing(const Findings& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time ExpireSilent(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

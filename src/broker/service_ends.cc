@@ -67,6 +67,15 @@ void Service::LookAtImage(Connection& connection, Time now) {
   }
 }
 
+// An exec has ended the program that ran in this process before, and its contexts with it.
+void Service::EndReplaced(const Connection& by) {
+  for (const auto& [id, other] : connections_) {
+    if (other->session == nullptr || !Registry::Replaces(*by.session, *other->session)) continue;
+    Drop(*other, "its process runs another program");
+    other->another = other->process_ended = true;
+  }
+}
+
 // Frees ended connections. Their pages are freed here and not earlier, since events of this round may still point to them.
 Time Service::FreeEnded(Time now) {
   Time next = kNever;
@@ -113,7 +122,9 @@ Time Service::ReclaimedAt(Connection& connection, Time now) {
   const Config& config = registry_.config();
   // A driver may stop naming a process before it has freed all of its memory, so this time passes in any case.
   const Nanos least = config.reclaim_after.value_or(options_.teardown);
-  const bool named = names_ && connection.peer.pid != 0 && !connection.reclaimed;
+  // After an exec the process is named for what it runs now.
+  const bool named =
+      names_ && connection.peer.pid != 0 && !connection.reclaimed && !connection.another;
   const Time until =
       connection.reclaims_since + (named ? std::max(least, config.reclaim_most) : least);
   if (named && now >= until && config.reclaim_most > least) {

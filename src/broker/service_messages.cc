@@ -132,6 +132,7 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
   to_keep_ = true;
   if (!options_.owner) used_ = true;
   ReleaseFormer(*connection.session);
+  EndReplaced(connection);
   if (connection.peer.process) {
     Watch(connection.peer.process.get(), connection.process_watched).IgnoreError();
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/session.h"
 
+#include <sys/auxv.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <utility>
 #include <variant>
@@ -29,6 +31,21 @@ constexpr Nanos kWithoutStop = Millis(100);
 
 bool SaysEvicted(const ipc::Refusal& refusal) {
   return refusal.code == static_cast<uint32_t>(absl::StatusCode::kAborted);
+}
+
+// Made of what the kernel gives each program by chance (ipc::Hello::image), so that it tells nothing of its parts, which
+// protect the stack.
+uint64_t ImageOfThisProgram() {
+  uint64_t parts[2] = {};
+  // The kernel passes the address as a number.
+  const auto* const given = reinterpret_cast<const void*>(getauxval(AT_RANDOM));  // NOLINT
+  if (given != nullptr) std::memcpy(parts, given, sizeof(parts));
+  return parts[0] ^ parts[1];
+}
+
+ipc::Hello OfThisProgram(ipc::Hello hello) {
+  hello.image = ImageOfThisProgram();
+  return hello;
 }
 
 absl::Status Unexpected(const char* answer_to) {
@@ -57,7 +74,7 @@ Session::Session(std::string path, ipc::Hello hello, base::Clock& clock,
                  const SessionOptions& options, std::shared_ptr<const ForkMark> fork_mark,
                  base::UniqueFd stop)
     : path_(std::move(path)),
-      hello_(std::move(hello)),
+      hello_(OfThisProgram(std::move(hello))),
       clock_(clock),
       options_(options),
       fork_mark_(std::move(fork_mark)),

@@ -17,6 +17,7 @@ void EachField(Wire& wire, M& m) {
   using Kind = std::remove_const_t<M>;
   if constexpr (std::is_same_v<Kind, Hello>) {
     wire.Text(m.tenant), wire.Text(m.program), wire.Text(m.spec);
+    wire.Number(m.image);
   } else if constexpr (std::is_same_v<Kind, Welcome>) {
     wire.Number(m.session), wire.Text(m.tenant);
   } else if constexpr (std::is_same_v<Kind, OpenGpu>) {

@@ -36,7 +36,7 @@
 
 namespace gpushare::ipc {
 
-inline constexpr uint16_t kProtocol = 1;
+inline constexpr uint16_t kProtocol = 2;
 inline constexpr size_t kMostPacket = 64 << 10;
 inline constexpr size_t kMostText = 4096;      // of a name, a spec, a message
 inline constexpr size_t kMostPart = 32 << 10;  // of a Part's text
@@ -48,6 +48,8 @@ struct Hello {
   std::string program;  // for lists: the name of the executable
   std::string
       spec;  // the spec that it asks for, as text; counts only if the configuration sets none for the tenant
+  // A number by chance that is the same for as long as the process runs one program, and another after an exec. 0: not known.
+  uint64_t image = 0;
   bool operator==(const Hello&) const = default;
 };
 struct Welcome {

@@ -39,13 +39,13 @@ class Process:
         self.socket.connect(path)
         self.pages = {}
         try:
-            self.ask(HELLO, text(tenant) + text(program) + text(spec), WELCOME)
+            self.ask(HELLO, text(tenant) + text(program) + text(spec) + bytes(8), WELCOME)
         except Refused:
             self.socket.close()
             raise
 
     def ask(self, kind, fields, answer):
-        self.socket.send(struct.pack("<HH", kind, 1) + fields)
+        self.socket.send(struct.pack("<HH", kind, 2) + fields)
         packet, descriptors, _, _ = socket.recv_fds(self.socket, 1 << 16, 3)
         got = struct.unpack_from("<H", packet)[0]
         if got == REFUSAL:

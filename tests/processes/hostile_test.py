@@ -71,13 +71,13 @@ class Flood(Node):
 
     def packet(self, kind, *texts):
         body = b"".join(struct.pack("<I", len(text)) + text for text in texts)
-        return struct.pack("<HH", kind, 1) + body
+        return struct.pack("<HH", kind, 2) + body
 
     def test_of_those_that_say_nothing(self):
         self.assertLess(self.floods(), 8 * MIB)
 
     def test_of_those_that_register(self):
-        self.assertLess(self.floods(self.packet(self.HELLO, b"dies", b"flood", b"")), 16 * MIB)
+        self.assertLess(self.floods(self.packet(self.HELLO, b"dies", b"flood", b"") + bytes(8)), 16 * MIB)
 
     def test_of_those_that_ask_and_do_not_read(self):
         # Unread answers are limited to 64 MiB in total.

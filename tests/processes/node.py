@@ -27,7 +27,7 @@ class Asks:
         self.socket.connect(path)
 
     def share(self, tenant):
-        self.socket.send(struct.pack("<HHI", self.QUERY, 1, 4) + b"list")
+        self.socket.send(struct.pack("<HHI", self.QUERY, 2, 4) + b"list")
         text, more = b"", 1
         while more:
             packet = self.socket.recv(1 << 16)

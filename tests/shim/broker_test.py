@@ -151,6 +151,28 @@ class Broker(Programs):
                               env={**self.environment, "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_TENANT": "a"})
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "0 2\n" * 3, ""), done)
 
+    def test_a_program_that_becomes_another_tenant_leaves_its_memory(self):
+        self.broker("a:memory=1GiB", "b:memory=300MiB")
+        code = textwrap.dedent("""
+            import os, sys
+            from program import *
+            context()
+            print(os.environ["GPUSHARE_TENANT"], [int(d.cuMemAlloc(size << 20)[0]) for size in (250, 250)], flush=True)
+            if os.environ["GPUSHARE_TENANT"] == "a":
+                os.environ["GPUSHARE_TENANT"] = "b"
+                os.execv(sys.executable, [sys.executable, "-c", sys.argv[1], sys.argv[1]])
+            sys.stdin.readline()
+        """)
+        process = subprocess.Popen([PYTHON, "-c", code, code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env={**self.environment, "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_TENANT": "a"})
+        self.addCleanup(process.communicate)
+        said = process.stdout.readline() + process.stdout.readline()
+        self.assertEqual(said, "a [0, 0]\nb [0, 2]\n")
+        other = self.program()
+        while (error := other("alloc(1000)")) == 2:
+            pass
+        self.assertEqual((error, process.poll()), (0, None))
+
     def test_nothing_is_opened_where_a_program_has_closed_its_standard_streams(self):
         self.broker("a:memory=1GiB")
         code = textwrap.dedent("""

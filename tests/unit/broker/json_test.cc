@@ -128,6 +128,7 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
                         .asked = "a",
                         .tenant = "a",
                         .program = "\"train\" \xc3\xa4\n",
+                        .image = 5678,
                         .returns = true,
                         .evicted = false,
                         .holds = {{.gpu = "GPU-1", .granted = 1ull << 30}}}};
@@ -150,7 +151,7 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
   };
   EXPECT_TRUE(refused(""));
   EXPECT_TRUE(refused("[]"));
-  EXPECT_TRUE(refused(with("\"version\": 4", "\"version\": 3")));
+  EXPECT_TRUE(refused(with("\"version\": 5", "\"version\": 4")));
   EXPECT_TRUE(refused(with("\"pid\": 42", "\"pid\": -42")));
   EXPECT_TRUE(refused(with("1073741824", "18446744073709551615")));
   EXPECT_TRUE(refused(with("\"began\": 1234", "\"begun\": 1234")));
@@ -181,6 +182,7 @@ TEST(Remains, GrowByLines) {
                             .asked = tenant,
                             .tenant = tenant,
                             .program = "train\n",
+                            .image = 5678,
                             .returns = true,
                             .evicted = false,
                             .holds = {{.gpu = "GPU-1", .granted = granted}}};

@@ -280,6 +280,46 @@ TEST_F(RegistryTest, AProcessThatHasChangedItsUserComesBackAsWhatItWas) {
   EXPECT_EQ(Shown("a")->memory_granted, 4 * kGibibyte);
 }
 
+// What it was before counts for the program that it was.
+TEST_F(RegistryTest, AProcessThatRunsAnotherProgramIsAdmittedAnew) {
+  Config config;
+  config.unlisted = true;
+  config.tenants.emplace_back();
+  config.tenants[0].name = "a";
+  config.tenants[0].spec = "memory=4GiB";
+  config.tenants[0].uids = {0};
+  ASSERT_TRUE(Apply(config).ok());
+  const auto as = [&](const std::string& tenant, uint32_t uid, uint64_t image) {
+    return registry_.Register({.pid = 7, .uid = uid, .began = 1},
+                              {.tenant = tenant, .program = "", .spec = "", .image = image});
+  };
+  Registry::Session* const before = *as("a", 0, 1);
+  Process& process = processes_.emplace_back();
+  ipc::OpenGpu open;
+  open.uuid = kGpuOfRegistry;
+  ASSERT_TRUE(registry_.Open(*before, open, process.pages.seat, now_, changed_).ok());
+  registry_.End(*before, now_, changed_);
+  EXPECT_TRUE(absl::IsPermissionDenied(as("a", 1000, 2).status()));
+  ASSERT_TRUE(registry_.Drain("a", "", true, changed_).ok());
+  EXPECT_TRUE(absl::IsUnavailable(as("a", 0, 2).status())) << "it would be a new process";
+  EXPECT_TRUE(as("a", 1000, 1).ok()) << "it is the same program";
+  ASSERT_TRUE(registry_.Drain("a", "", false, changed_).ok());
+  // Another program of the process is another session, whichever tenant it is.
+  for (const char* const tenant : {"a", "b"}) {
+    const absl::StatusOr<Registry::Session*> next = as(tenant, 0, 3 + (uint64_t{1} << 63));
+    ASSERT_TRUE(next.ok()) << next.status();
+    EXPECT_TRUE(Registry::Replaces(**next, *before));
+    EXPECT_EQ((*next)->former, nullptr);
+  }
+  const absl::StatusOr<Registry::Session*> unknown = as("b", 0, 0);
+  ASSERT_TRUE(unknown.ok());
+  EXPECT_FALSE(Registry::Replaces(**unknown, *before));
+  const absl::StatusOr<Registry::Session*> other = registry_.Register(
+      {.pid = 8, .uid = 0, .began = 1}, {.tenant = "a", .program = "", .spec = "", .image = 3});
+  ASSERT_TRUE(other.ok());
+  EXPECT_FALSE(Registry::Replaces(**other, *before)) << "it is another process";
+}
+
 TEST_F(RegistryTest, NamesWithoutEndDoNotFillIt) {
   Process& held = Start("held", "cap=20%", 7);
   ASSERT_TRUE(registry_.Suspend("held", true, now_, changed_).ok());

@@ -44,6 +44,7 @@ struct Peer {
   ipc::Mapped<const ipc::LimitsPage> limits;
   ipc::Mapped<ipc::UsagePage> usage;
   std::unique_ptr<ipc::Doorbell> bell;
+  uint64_t image = 0;
 
   absl::StatusOr<ipc::Message> Call(const ipc::Message& message,
                                     std::vector<base::UniqueFd>* fds = nullptr) {
@@ -58,7 +59,7 @@ struct Peer {
     return ipc::Decode(got->packet);
   }
   absl::StatusOr<ipc::Message> Register(const std::string& tenant, const std::string& spec = "") {
-    return Call(ipc::Hello{.tenant = tenant, .program = "test", .spec = spec});
+    return Call(ipc::Hello{.tenant = tenant, .program = "test", .spec = spec, .image = image});
   }
   absl::StatusOr<ipc::Message> Open(uint64_t memory = 16 * kGiB) {
     std::vector<base::UniqueFd> fds;
@@ -181,7 +182,7 @@ TEST_F(ServiceTest, WhoSpeaksAnotherProtocolIsToldSo) {
   Start(TwoTenants());
   const auto peer = Connect();
   std::string packet = *ipc::Encode(ipc::Hello{.tenant = "old", .program = "test", .spec = ""});
-  packet[2] = 2;
+  packet[2] = static_cast<char>(ipc::kProtocol + 1);
   ASSERT_TRUE(ipc::Send(peer->fd.get(), packet).ok());
   base::Clock& clock = base::RealClock();
   const auto got = ipc::ReceiveBefore(peer->fd.get(), clock, clock.Now() + Seconds(20));
@@ -867,6 +868,44 @@ TEST_F(ServiceTest, AProgramThatBecomesAnotherGivesBackWhatItHadWhenTheDriverCou
     return granted(figures) == 0;
   }));
   EXPECT_EQ(kill(child, 0), 0);
+}
+
+// Whether the next program is of the same tenant or of another, and whether or not this broker has admitted the first.
+TEST_F(ServiceTest, WhatAProgramHadIsFreeWhenItsProcessRegistersAsAnotherProgram) {
+  Config config = TwoTenants();
+  config.reclaim_after = Millis(1);
+  config.reclaim_most = Seconds(10);
+  for (const char* const next : {"a", "b"}) {
+    for (const bool restarted : {false, true}) {
+      StartThatIsRemembered(config);
+      auto before = Connect(), after = Connect();
+      before->image = 1, after->image = 2;
+      ASSERT_TRUE(before->Register("a").ok());
+      ASSERT_TRUE(before->Open().ok());
+      const uint64_t all = before->limits->memory_granted.load();
+      before->usage->memory_charged = all;
+      // It would be named in any case, now for what the other program holds.
+      service_->TakeNamed({getpid()}, base::RealClock().Now());
+      if (restarted) {
+        Again(config);
+        after = Connect();
+        after->image = 2;
+        service_->TakeNamed({getpid()}, base::RealClock().Now());
+      } else {
+        before->fd.Reset();
+      }
+      ASSERT_TRUE(after->Register(next).ok());
+      EXPECT_TRUE(Eventually([](const Snapshot& figures) {
+        return figures.shares.at(0).memory_granted == 0;
+      })) << next;
+      ASSERT_TRUE(after->Open().ok());
+      if (*next == 'a') {
+        EXPECT_EQ(after->limits->memory_granted.load(), all);
+      }
+      EXPECT_EQ(service_->TakeSnapshot().sessions, 1u);
+      End();
+    }
+  }
 }
 
 TEST_F(ServiceTest, WhatAnOperatorChangedStaysInForce) {

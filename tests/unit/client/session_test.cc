@@ -88,8 +88,9 @@ class SessionTest : public ::testing::Test {
 TEST_F(SessionTest, SaysWhoItIsAndIsWelcomed) {
   std::thread broker([this] {
     const base::UniqueFd fd = Accept();
-    EXPECT_TRUE(Next(fd.get()) ==
-                ipc::Message(ipc::Hello{.tenant = "a", .program = "test", .spec = "compute=30%"}));
+    ipc::Hello hello = std::get<ipc::Hello>(Next(fd.get()));
+    EXPECT_NE(std::exchange(hello.image, 0), 0u);
+    EXPECT_EQ(hello, (ipc::Hello{.tenant = "a", .program = "test", .spec = "compute=30%"}));
     Say(fd.get(), ipc::Welcome{.session = 1, .tenant = "who you are"});
     EXPECT_TRUE(AtItsEnd(fd.get()));
   });
@@ -167,10 +168,10 @@ TEST_F(SessionTest, ABrokerThatEndsTheConnectionOrTalksNonsenseIsNone) {
     Accept();
     const base::UniqueFd second = Accept();
     Next(second.get());
-    ASSERT_TRUE(ipc::Send(second.get(), std::string("\x63\0\1\0nonsense", 12)).ok());
+    ASSERT_TRUE(ipc::Send(second.get(), std::string("\x63\0\2\0nonsense", 12)).ok());
     const base::UniqueFd another = Accept();
     Next(another.get());
-    ASSERT_TRUE(ipc::Send(another.get(), std::string("\2\0\2\0of a later version", 22)).ok());
+    ASSERT_TRUE(ipc::Send(another.get(), std::string("\2\0\3\0of a later version", 22)).ok());
     const base::UniqueFd third = Accept();
     Next(third.get());
     Say(third.get(), ipc::Part{.more = 0, .text = ""});

@@ -10,16 +10,17 @@ namespace gpushare::ipc {
 namespace {
 
 std::vector<Message> Samples() {
-  return {Hello{.tenant = "a", .program = "/usr/bin/caf\xc3\xa9", .spec = "memory=8GiB"},
-          Hello{},
-          Welcome{.session = UINT64_MAX, .tenant = "a"},
-          OpenGpu{.uuid = "GPU-1", .memory = uint64_t{1} << 63, .sm_count = 132},
-          OpenGpuAs{.gpu = {.uuid = "GPU-1", .memory = 7, .sm_count = 132}, .spec = "memory=1GiB"},
-          GpuOpened{.uuid = "GPU-1", .spec = std::string(kMostText, 's')},
-          Refusal{.code = 8, .message = "no"},
-          Query{.what = "list"},
-          Change{.what = "set", .tenant = "a", .gpu = "GPU-1", .spec = "weight=3"},
-          Part{.more = 1, .text = std::string(kMostPart, '{')}};
+  return {
+      Hello{.tenant = "a", .program = "/usr/bin/caf\xc3\xa9", .spec = "memory=8GiB", .image = 7},
+      Hello{},
+      Welcome{.session = UINT64_MAX, .tenant = "a"},
+      OpenGpu{.uuid = "GPU-1", .memory = uint64_t{1} << 63, .sm_count = 132},
+      OpenGpuAs{.gpu = {.uuid = "GPU-1", .memory = 7, .sm_count = 132}, .spec = "memory=1GiB"},
+      GpuOpened{.uuid = "GPU-1", .spec = std::string(kMostText, 's')},
+      Refusal{.code = 8, .message = "no"},
+      Query{.what = "list"},
+      Change{.what = "set", .tenant = "a", .gpu = "GPU-1", .spec = "weight=3"},
+      Part{.more = 1, .text = std::string(kMostPart, '{')}};
 }
 
 std::string Packet(const Message& message) {
@@ -38,11 +39,11 @@ TEST(Message, ComesBackAsItWas) {
 
 // The format on which processes of several versions agree.
 TEST(Message, HasTheBytesThatTheHeaderSays) {
-  EXPECT_EQ(Packet(Welcome{.session = 0x0102, .tenant = "ab"}), std::string("\x02\0\x01\0"
+  EXPECT_EQ(Packet(Welcome{.session = 0x0102, .tenant = "ab"}), std::string("\x02\0\x02\0"
                                                                             "\x02\x01\0\0\0\0\0\0"
                                                                             "\x02\0\0\0ab",
                                                                             18));
-  EXPECT_EQ(Packet(Part{.more = 1, .text = ""}), std::string("\x08\0\x01\0\x01\0\0\0\0\0\0\0", 12));
+  EXPECT_EQ(Packet(Part{.more = 1, .text = ""}), std::string("\x08\0\x02\0\x01\0\0\0\0\0\0\0", 12));
 }
 
 TEST(Message, CutAnywhereItIsNone) {
@@ -64,10 +65,10 @@ TEST(Message, OfAnotherKindOrProtocolItIsNone) {
     EXPECT_EQ(Decode(packet).status().code(), absl::StatusCode::kInvalidArgument);
   }
   packet = Packet(Query{.what = "list"});
-  packet[2] = 2;
+  packet[2] = static_cast<char>(kProtocol + 1);
   EXPECT_EQ(Decode(packet).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Decode(packet).status().message(),
-            "a process and the broker are of different versions of gpushare (protocol 2, here 1): "
+            "a process and the broker are of different versions of gpushare (protocol 3, here 2): "
             "start anew whichever is older");
 }
 
@@ -75,7 +76,7 @@ TEST(Message, OfAnotherKindOrProtocolItIsNone) {
 TEST(Message, ARefusalIsReadInWhateverProtocolItComes) {
   const Refusal refusal{.code = 9, .message = "of different versions"};
   std::string packet = Packet(refusal);
-  packet[2] = 2;
+  packet[2] = static_cast<char>(kProtocol + 1);
   packet[3] = 1;
   const auto read = Decode(packet);
   ASSERT_TRUE(read.ok()) << read.status();
@@ -98,7 +99,7 @@ TEST(Message, TextsHaveALengthAndAreUtf8) {
   }
   // A length that fits the packet, but exceeds the limit for a text.
   std::string text(kMostText + 1, 'x');
-  std::string packed("\x06\0\x01\0\x01\x10\0\0", 8);
+  std::string packed("\x06\0\x02\0\x01\x10\0\0", 8);
   EXPECT_FALSE(Decode(packed + text).ok());
   text.pop_back(), packed[4] = 0;
   EXPECT_TRUE(Decode(packed + text).ok());
