@@ -305,6 +305,15 @@ GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_memory_used(int ordinal) {
   return device == nullptr ? 0 : device->memory.used();
 }
 
+GPUSHARE_SIM_CONTROL int gpushare_sim_pages(int ordinal, uint64_t* page, uint64_t* unused) {
+  const ControlScope scope;
+  const Device* const device = FindDevice(ordinal);
+  if (device == nullptr) return -1;
+  if (page != nullptr) *page = device->memory.page();
+  if (unused != nullptr) *unused = device->memory.unused_of_pages();
+  return 0;
+}
+
 GPUSHARE_SIM_CONTROL int gpushare_sim_holdings(int ordinal, gpushare_sim_holding* list, int size) {
   const ControlScope scope;
   const State& s = state();

@@ -13,8 +13,15 @@
 namespace gpushare::books {
 namespace {
 
-class BooksContract : public BooksTest, public ::testing::WithParamInterface<Family> {
+// A family on a device that hands out memory to the byte, or in pages.
+struct Case : Family {
+  uint64_t page;
+};
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name << " in " << one.page; }
+
+class BooksContract : public BooksTest, public ::testing::WithParamInterface<Case> {
  protected:
+  BooksContract() : BooksTest("virtual", 1, kGranule, GetParam().page) {}
   Answer Take(uint64_t bytes, uint64_t* thing) {
     return GetParam().take(*books_, payer(), bytes, stream_, thing);
   }
@@ -54,7 +61,7 @@ TEST_P(BooksContract, WithoutMemoryOfTheHostNothingRemains) {
   // Each try has new books, since tables that have room do not allocate.
   for (int nth = 1; nth <= 24; ++nth) {
     SCOPED_TRACE(nth);
-    books_ = std::make_unique<Books>(*cu_);
+    books_ = std::make_unique<Books>(*cu_, nullptr, Books::Options{.page = page_});
     std::vector<uint64_t> things;
     things.reserve(64);
     const int failed = work::FailingMemory::failed();
@@ -210,8 +217,16 @@ TEST_P(BooksContract, TwoTenantsAreCreditedWithTheirOwn) {
   ExpectRight();
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, BooksContract, ::testing::ValuesIn(Families()),
-                         [](const auto& family) { return std::string(family.param.name); });
+std::vector<Case> Cases(uint64_t page) {
+  std::vector<Case> cases;
+  for (const Family& family : Families()) cases.push_back({family, page});
+  return cases;
+}
+std::string NameOf(const ::testing::TestParamInfo<Case>& one) { return one.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Families, BooksContract, ::testing::ValuesIn(Cases(0)), NameOf);
+INSTANTIATE_TEST_SUITE_P(FamiliesInPages, BooksContract, ::testing::ValuesIn(Cases(kCardPage)),
+                         NameOf);
 
 }  // namespace
 }  // namespace gpushare::books

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the SDK charges where a card hands out pages of 2 MiB. The simulated GPU hands out what was asked, so the pages are those of
-// the books alone.
+// What the SDK charges where the device hands out pages of 2 MiB.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,13 +26,13 @@ namespace {
 using ::testing::HasSubstr;
 
 // The process's runtime, which stays until the process ends.
-device::Runtime& OnACard() {
+device::Runtime& InPages() {
   static device::Runtime* const runtime = [] {
-    setenv("GPUSHARE_SIM", "memory=1GiB,clock=virtual", 1);
+    setenv("GPUSHARE_SIM", "memory=1GiB,clock=virtual,page=2MiB", 1);
     static const auto* const driver = new auto(Must(driver::Driver::Open({.path = "sim"})));
     void* const handle = dlopen((*driver)->path().c_str(), RTLD_NOW | RTLD_NOLOAD);
     return Must(device::Runtime::CreateOfProcess(
-                    handle, (*driver)->path().c_str(), {}, {.page = books::kCardPage},
+                    handle, (*driver)->path().c_str(), {}, {},
                     [](const device::Runtime&, int) { return device::Runtime::Share{}; }))
         .get();
   }();
@@ -42,7 +41,7 @@ device::Runtime& OnACard() {
 
 class PagesTest : public ::testing::Test {
  protected:
-  PagesTest() : books_(OnACard().books()) {}
+  PagesTest() : books_(InPages().books()) {}
   uint64_t used() const { return device_.stats()->memory.used.count(); }
   ~PagesTest() override { EXPECT_TRUE(books_.CheckInvariants().ok()) << books_.CheckInvariants(); }
 

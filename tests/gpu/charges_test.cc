@@ -69,7 +69,7 @@ class ChargesTest : public ::testing::TestWithParam<Family> {
     ASSERT_EQ(cu_->CtxPushCurrent(context_), CUDA_SUCCESS);
     ASSERT_EQ(cu_->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
     account_ = *quota::Account::Create(uint64_t{1} << 30);
-    const Books::Options options = {.page = driver_->simulated() ? 0 : kCardPage};
+    const Books::Options options = {.page = PageOf(*driver_)};
     books_ = std::make_unique<Books>(*cu_, nullptr, options);
     Dl_info where{};
     if (driver_->simulated()) dladdr(reinterpret_cast<void*>(cu_->MemAlloc), &where);

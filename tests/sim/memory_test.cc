@@ -6,6 +6,10 @@
 
 #include "tests/sim/sim_test.h"
 
+// The headers of CUDA 13 declare only the newest versions.
+extern "C" CUresult CUDAAPI cuMemPrefetchAsync_v2(CUdeviceptr, size_t, CUmemLocation, unsigned,
+                                                  CUstream);
+
 namespace gpushare::sim_test {
 namespace {
 
@@ -36,6 +40,74 @@ TEST_F(MemoryTest, OverCapacityIsOutOfMemoryAndHarmless) {
   EXPECT_EQ(cuMemAlloc(&b, 1), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_CU(cuMemFree(c));
   EXPECT_CU(cuMemFree(a));
+}
+
+// As an H100 does, if the configuration says so.
+TEST_F(MemoryTest, InPagesSmallAllocationsShareThemAndLargeOnesHaveTheirOwn) {
+  Restart(std::string(kPlain) + ",page=2MiB");
+  const uint64_t before = gpushare_sim_memory_used(0);
+  const auto taken = [&] { return gpushare_sim_memory_used(0) - before; };
+  const auto unused = [] {
+    uint64_t page = 0, bytes = 0;
+    EXPECT_EQ(0, gpushare_sim_pages(0, &page, &bytes));
+    EXPECT_EQ(page, 2 * kMiB);
+    return bytes;
+  };
+  std::vector<CUdeviceptr> small(64);
+  for (CUdeviceptr& one : small) ASSERT_CU(cuMemAlloc(&one, 1));
+  EXPECT_EQ(taken(), 2 * kMiB);
+  EXPECT_EQ(unused(), 2 * kMiB - 64 * 512);
+  CUdeviceptr half = 0, more = 0, large = 0;
+  ASSERT_CU(cuMemAlloc(&half, kMiB));
+  EXPECT_EQ(taken(), 2 * kMiB);
+  ASSERT_CU(cuMemAlloc(&more, kMiB + 1));
+  EXPECT_EQ(taken(), 4 * kMiB);
+  ASSERT_CU(cuMemAlloc(&large, 3 * kMiB));
+  EXPECT_EQ(taken(), 8 * kMiB);
+  EXPECT_CU(cuMemFree(more));
+  EXPECT_CU(cuMemFree(large));
+  EXPECT_CU(cuMemFree(half));
+  EXPECT_EQ(taken(), 2 * kMiB);
+  // The page is the device's again with the last of its allocations, wherever that lies.
+  std::swap(small[20], small.back());
+  while (small.size() > 1) {
+    EXPECT_CU(cuMemFree(small.back()));
+    small.pop_back();
+  }
+  EXPECT_EQ(taken(), 2 * kMiB);
+  EXPECT_CU(cuMemFree(small[0]));
+  EXPECT_EQ(cuMemFree(small[0]), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(taken(), 0u);
+  EXPECT_EQ(unused(), 0u);
+  // What is left is less than a page, and of no use to any allocation.
+  ASSERT_CU(cuMemAlloc(&large, 1022 * kMiB - before));
+  EXPECT_EQ(cuMemAlloc(&half, 1), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_CU(cuMemFree(large));
+}
+
+TEST_F(MemoryTest, InPagesManagedMemoryAndArraysTakeWholeOnesToo) {
+  Restart(std::string(kPlain) + ",page=2MiB");
+  const uint64_t before = gpushare_sim_memory_used(0);
+  const auto taken = [&] { return gpushare_sim_memory_used(0) - before; };
+  CUdeviceptr managed = 0;
+  ASSERT_CU(cuMemAllocManaged(&managed, 3 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  EXPECT_EQ(taken(), 4 * kMiB);
+  CUmemLocation host{};
+  host.type = CU_MEM_LOCATION_TYPE_HOST;
+  ASSERT_CU(cuMemPrefetchAsync_v2(managed + kMiB, 2 * kMiB, host, 0, nullptr));
+  ASSERT_CU(cuStreamSynchronize(nullptr));
+  EXPECT_EQ(taken(), kMiB);  // what is behind the end of the range went with its end
+  EXPECT_CU(cuMemFree(managed));
+  EXPECT_EQ(taken(), 0u);
+  CUDA_ARRAY_DESCRIPTOR shape{};
+  shape.Width = shape.Height = 1000;
+  shape.Format = CU_AD_FORMAT_FLOAT;
+  shape.NumChannels = 1;
+  CUarray array = nullptr;
+  ASSERT_CU(cuArrayCreate(&array, &shape));
+  EXPECT_EQ(taken(), 4 * kMiB);
+  EXPECT_CU(cuArrayDestroy(array));
+  EXPECT_EQ(taken(), 0u);
 }
 
 // Like on a real card, if the configuration says so.
@@ -103,6 +175,39 @@ TEST_F(MemoryTest, BlocksNeverOverlapAndStayWithinCapacity) {
   for (size_t i = 1; i < live.size(); ++i) {
     ASSERT_LE(live[i - 1].first + live[i - 1].second, live[i].first);
   }
+}
+
+TEST_F(MemoryTest, InPagesBlocksNeverOverlapEither) {
+  Restart(std::string(kPlain) + ",page=2MiB");
+  std::mt19937 random(2);
+  std::vector<std::pair<CUdeviceptr, size_t>> live;  // with what each takes
+  const uint64_t before = gpushare_sim_memory_used(0);
+  uint64_t taken = 0, unused = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    if (random() % 2 == 0 || live.empty()) {
+      const size_t size = 1 + random() % (random() % 9 == 0 ? 40 * kMiB : 300'000);
+      CUdeviceptr pointer = 0;
+      if (cuMemAlloc(&pointer, size) != CUDA_SUCCESS) continue;
+      const size_t unit = size > kMiB ? 2 * kMiB : 512;
+      live.emplace_back(pointer, (size + unit - 1) / unit * unit);
+      taken += live.back().second;
+    } else {
+      const size_t victim = random() % live.size();
+      taken -= live[victim].second;
+      ASSERT_CU(cuMemFree(live[victim].first));
+      live[victim] = live.back();
+      live.pop_back();
+    }
+    ASSERT_EQ(0, gpushare_sim_pages(0, nullptr, &unused));
+    ASSERT_EQ(gpushare_sim_memory_used(0) - before, taken + unused);
+  }
+  ASSERT_GT(live.size(), 20u);
+  std::sort(live.begin(), live.end());
+  for (size_t i = 1; i < live.size(); ++i) {
+    ASSERT_LE(live[i - 1].first + live[i - 1].second, live[i].first);
+  }
+  for (const auto& [pointer, bytes] : live) ASSERT_CU(cuMemFree(pointer));
+  EXPECT_EQ(gpushare_sim_memory_used(0), before);
 }
 
 TEST_F(MemoryTest, PitchesAreAlignedAndCharged) {

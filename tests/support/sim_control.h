@@ -28,6 +28,7 @@ struct SimControl {
     look_up(account_truth, "gpushare_sim_account_truth");
     look_up(device_busy, "gpushare_sim_device_busy");
     look_up(calls, "gpushare_sim_calls");
+    look_up(pages, "gpushare_sim_pages");
     look_up(inject, "gpushare_sim_inject");
     look_up(set_log, "gpushare_sim_set_log");
   }
@@ -53,6 +54,7 @@ struct SimControl {
   decltype(&gpushare_sim_account_truth) account_truth;
   decltype(&gpushare_sim_device_busy) device_busy;
   decltype(&gpushare_sim_calls) calls;
+  decltype(&gpushare_sim_pages) pages;
   decltype(&gpushare_sim_inject) inject;
   decltype(&gpushare_sim_set_log) set_log;
 };

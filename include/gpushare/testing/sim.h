@@ -35,6 +35,8 @@
  *   timer_late=0ns       how late a thread goes on that waits for a word until a deadline, unless it spins
  *   queue_depth=1024     launches that a stream takes before the launch call blocks
  *   pool_granule=32MiB   what a pool of stream-ordered memory grows and shrinks by, as on current GPUs
+ *   page=0B              0B: the device hands out memory to the byte. 2MiB, as H100s do: what is larger than half
+ *                        of it takes whole pages, and smaller allocations share pages
  *   context_memory=0B    what each primary and created context takes of the device's memory
  *   module_memory=0B     what each loaded module takes of it
  *   watchdog=20s         wall time without progress of the virtual clock before the stalling thread is
@@ -191,6 +193,10 @@ uint64_t gpushare_sim_calls(const char* name);
 
 /* Bytes of device memory that this process uses now. */
 uint64_t gpushare_sim_memory_used(int device);
+
+/* The pages in which the device hands out memory, as the key `page` says, and the bytes that no allocation has of the
+ * pages that small allocations share. Either may be null. 0, or -1: there is no such device. */
+int gpushare_sim_pages(int device, uint64_t* page, uint64_t* unused);
 
 typedef struct gpushare_sim_holding {
   uint64_t memory_bytes;

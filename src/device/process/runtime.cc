@@ -186,8 +186,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Open(const gpushare_runtime_op
   runtime->reserve_source_ = options.memory_reserve != 0 ? "memory_reserve" : kReserveVariable;
   GPUSHARE_ASSIGN_OR_RETURN(runtime->driver_, driver::Driver::Open(open));
   books.clock = &runtime->clock();
-  // The simulated GPU takes what was asked, unless a test says otherwise.
-  if (!runtime->driver_->simulated()) books.page = books::kCardPage;
+  books.page = books::PageOf(*runtime->driver_);
   runtime->books_ = std::make_unique<books::Books>(
       runtime->driver_->table(),
       [of = runtime.get()](uint32_t owner, uint64_t) { of->Credited(owner); }, books);

@@ -2,6 +2,7 @@
 #include "sim/config/config.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -155,6 +156,10 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
   } else if (key == "pool_granule") {
     *ok = ParseSize(value, &c.pool_granule) && c.pool_granule >= (64 << 10) &&
           c.pool_granule <= (4ull << 30) && c.pool_granule % 4096 == 0;
+  } else if (key == "page") {
+    *ok = ParseSize(value, &c.page) &&
+          (c.page == 0 ||
+           (std::has_single_bit(c.page) && c.page >= (64 << 10) && c.page <= (1 << 30)));
   } else if (key == "context_memory") {
     *ok = ParseSize(value, &c.context_memory) && c.context_memory <= kMostOfOne;
   } else if (key == "module_memory") {
@@ -208,7 +213,8 @@ const char* Allowed(std::string_view key) {
                   {"slice", "above 0 to 3600s, in ns, us, ms or s"},
                   {"context_memory", "0B to 4GiB, in B, KiB, MiB or GiB"},
                   {"module_memory", "0B to 4GiB, in B, KiB, MiB or GiB"},
-                  {"pool_granule", "64KiB to 4GiB in steps of 4KiB, in B, KiB, MiB or GiB"}};
+                  {"pool_granule", "64KiB to 4GiB in steps of 4KiB, in B, KiB, MiB or GiB"},
+                  {"page", "0B or a power of two of 64KiB to 1GiB, in B, KiB, MiB or GiB"}};
   for (const auto& [known, allowed] : kAllowed) {
     if (known == key) return allowed;
   }

@@ -32,6 +32,7 @@ struct Config {
   uint64_t wake_spin = 500, wake_sleep = 20000, timer_late = 0;
   uint32_t queue_depth = 1024;
   uint64_t pool_granule = 32 << 20;
+  uint64_t page = 0;
   uint64_t context_memory = 0, module_memory = 0;
   uint64_t watchdog = 20'000'000'000;
   // For several processes on one GPU.

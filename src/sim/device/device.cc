@@ -14,7 +14,7 @@ Device::Device(int device_ordinal, int device_which, const Config& device_config
     : ordinal(device_ordinal),
       which(device_which),
       config(device_config),
-      memory(device_config.memory),
+      memory(device_config.memory, device_config.page),
       sm_units_(device_config.serial ? 1 : static_cast<uint32_t>(device_config.sms)),
       free_sms_(sm_units_),
       random_(device_config.seed * 1000003 + static_cast<uint64_t>(device_which)) {}

@@ -9,30 +9,37 @@
 namespace gpushare::sim {
 namespace {
 
-// The requested bytes in a run of pages: the last page is charged only for these.
-uint64_t Charged(const ManagedRange& range, uint64_t offset, uint64_t bytes) {
+// The requested bytes in a run of pages.
+uint64_t Inside(const ManagedRange& range, uint64_t offset, uint64_t bytes) {
   return std::min(bytes, range.block->size - offset);
+}
+
+// What a run of pages takes of a device: all that is behind the requested bytes counts with the last run.
+uint64_t Charged(const ManagedRange& range, uint64_t offset, uint64_t bytes) {
+  return offset + bytes < range.block->size ? bytes : range.taken - offset;
 }
 
 }  // namespace
 
 ManagedRange* ManagedMemory::Allocate(Device* device, uint64_t bytes, Context* context) {
-  if (!device->memory.Charge(bytes)) return nullptr;
+  const uint64_t taken = device->memory.TakenBy(bytes);
+  if (!device->memory.Charge(taken)) return nullptr;
   if (arena_ == nullptr) {
     // Pages prefetched to the host are charged to no device, so more than the devices' capacity may be live.
     uint64_t capacity = 0;
     for (const auto& one : state().devices) capacity += 2 * one->memory.capacity();
-    arena_ = std::make_unique<DeviceMemory>(capacity, kPage, DeviceMemory::Visible::kToHost);
+    arena_ = std::make_unique<DeviceMemory>(capacity, 0, kPage, DeviceMemory::Visible::kToHost);
   }
   Block* const block = arena_->Allocate(bytes, context);
   if (block == nullptr) {
-    device->memory.Return(bytes);
+    device->memory.Return(taken);
     return nullptr;
   }
   block->touched = true;  // the host may have written it without our knowing
   block->id = device->memory.NextId();
   ManagedRange& range = ranges_[block->address];
   range.block = block;
+  range.taken = taken;
   range.device = device;
   range.pages[0].device = device;
   return &range;
@@ -41,7 +48,7 @@ ManagedRange* ManagedMemory::Allocate(Device* device, uint64_t bytes, Context* c
 void ManagedMemory::Forget(const ManagedRange& range) {
   for (auto run = range.pages.begin(); run != range.pages.end(); ++run) {
     const auto next = std::next(run);
-    const uint64_t end = next == range.pages.end() ? range.block->size : next->first;
+    const uint64_t end = next == range.pages.end() ? range.taken : next->first;
     if (run->second.device != nullptr) run->second.device->memory.Return(end - run->first);
   }
   arena_->Free(range.block->address);
@@ -89,7 +96,7 @@ uint64_t ManagedMemory::Missing(ManagedRange* range, uint64_t offset, uint64_t b
                                 const Device* to) {
   uint64_t missing = 0;
   range->ForPages(offset, bytes, [&](const ManagedPages& pages, uint64_t from, uint64_t length) {
-    if (pages.device != to && !pages.discarded) missing += Charged(*range, from, length);
+    if (pages.device != to && !pages.discarded) missing += Inside(*range, from, length);
   });
   return missing;
 }
@@ -102,7 +109,9 @@ uint64_t ManagedMemory::Migrate(ManagedRange* range, uint64_t offset, uint64_t b
     range->ForPages(offset, bytes, [&](const ManagedPages& pages, uint64_t from, uint64_t length) {
       if (pages.device == to || room_ends != UINT64_MAX) return;
       const uint64_t charged = Charged(*range, from, length);
-      if (charged > room) room_ends = from + (room & ~(kPage - 1));
+      // The last page of the range needs room for all that is behind it.
+      const uint64_t last = (range->block->size - 1) & ~(kPage - 1);
+      if (charged > room) room_ends = std::min(from + (room & ~(kPage - 1)), last);
       room -= std::min(room, charged);
     });
   }
@@ -116,7 +125,7 @@ uint64_t ManagedMemory::Migrate(ManagedRange* range, uint64_t offset, uint64_t b
     if (to != nullptr && !to->memory.Charge(charged)) return;
     if (pages.device != nullptr) pages.device->memory.Return(charged);
     pages.device = to;
-    moved += charged;
+    moved += Inside(*range, from, length);
   });
   return moved;
 }

@@ -38,6 +38,7 @@ struct ManagedPages {
 
 struct ManagedRange {
   Block* block = nullptr;
+  uint64_t taken = 0;        // what it takes of the device that it is on
   Device* device = nullptr;  // the device that it was allocated on
   // Runs of pages in the same state, by the offset of their first byte.
   std::map<uint64_t, ManagedPages> pages;

@@ -77,24 +77,36 @@ bool DeviceMemory::Reserve() {
   return true;
 }
 
-Block* DeviceMemory::Carve(uint64_t span) {
+// 0 when no range is long enough.
+uint64_t DeviceMemory::CarveAddresses(uint64_t span) {
   for (auto range = ranges_.begin(); range != ranges_.end(); ++range) {
     if (range->second < span) continue;
     const uint64_t address = range->first, left = range->second - span;
     ranges_.erase(range);
     if (left > 0) ranges_.emplace(address + span, left);
-    auto block = std::make_unique<Block>();
-    block->address = address;
-    block->span = span;
-    Block* const result = block.get();
-    blocks_.emplace(address, std::move(block));
-    by_address_.emplace(address, result);
-    return result;
+    return address;
   }
-  if (reserved_ - (bump_ - base_) < span) return nullptr;
-  ranges_.emplace(bump_, span);
+  if (reserved_ - (bump_ - base_) < span) return 0;
+  const uint64_t address = bump_;
   bump_ += span;
-  return Carve(span);
+  return address;
+}
+
+uint64_t DeviceMemory::CarveOrCoalesce(uint64_t span) {
+  if (base_ == 0 && !Reserve()) return 0;
+  if (const uint64_t address = CarveAddresses(span); address != 0) return address;
+  Coalesce();
+  return CarveAddresses(span);
+}
+
+Block* DeviceMemory::NewBlock(uint64_t address, uint64_t span) {
+  auto block = std::make_unique<Block>();
+  block->address = address;
+  block->span = span;
+  Block* const result = block.get();
+  blocks_.emplace(address, std::move(block));
+  by_address_.emplace(address, result);
+  return result;
 }
 
 void DeviceMemory::Coalesce() {
@@ -120,6 +132,13 @@ void DeviceMemory::Coalesce() {
 }
 
 Block* DeviceMemory::Allocate(uint64_t bytes, Context* context) {
+  if (SharesPage(bytes)) return AllocateInPage(bytes, context);
+  Block* const block = AllocateExactly(TakenBy(bytes), context);
+  if (block != nullptr) block->size = bytes;
+  return block;
+}
+
+Block* DeviceMemory::AllocateExactly(uint64_t bytes, Context* context) {
   if (!Charge(bytes)) return nullptr;
   Block* const block = AllocateAddresses(bytes);
   if (block == nullptr) {
@@ -131,9 +150,39 @@ Block* DeviceMemory::Allocate(uint64_t bytes, Context* context) {
   return block;
 }
 
+Block* DeviceMemory::AllocateInPage(uint64_t bytes, Context* context) {
+  const uint64_t span = TakenBy(bytes);
+  uint64_t address = pages_.Take(span);
+  if (address == 0) {
+    if (!Charge(page_)) return nullptr;
+    const uint64_t page = CarveOrCoalesce(page_);
+    if (page == 0) {
+      Return(page_);
+      return nullptr;
+    }
+    pages_.Add(page);
+    address = pages_.Take(span);
+  }
+  Block* const block = NewBlock(address, span);
+  Begin(block, bytes);
+  block->context = context;
+  block->in_page = true;
+  return block;
+}
+
+// The block no longer exists after the call: the next one in the page may begin elsewhere.
+void DeviceMemory::FreeInPage(const Block& block) {
+  const uint64_t address = block.address;
+  if (const uint64_t page = pages_.Give(address, block.span); page != 0) {
+    ranges_.emplace(page, page_);
+    Return(page_);
+  }
+  by_address_.erase(address);
+  blocks_.erase(address);
+}
+
 Block* DeviceMemory::AllocateAddresses(uint64_t bytes) {
   if (bytes > capacity_) return nullptr;
-  if (base_ == 0 && !Reserve()) return nullptr;
   const uint64_t span = (bytes + alignment_ - 1) & ~(alignment_ - 1);
   Block* block;
   Block*& bin = bins_[span];
@@ -141,33 +190,38 @@ Block* DeviceMemory::AllocateAddresses(uint64_t bytes) {
     block = bin;
     bin = block->next_free;
   } else {
-    block = Carve(span);
-    if (block == nullptr) {
-      Coalesce();
-      block = Carve(span);
-      if (block == nullptr) return nullptr;
-    }
+    const uint64_t address = CarveOrCoalesce(span);
+    if (address == 0) return nullptr;
+    block = NewBlock(address, span);
   }
+  Begin(block, bytes);
+  return block;
+}
+
+void DeviceMemory::Begin(Block* block, uint64_t bytes) {
   block->size = bytes;
   block->id = ++ids_;
   block->charged = 0;
   block->context = nullptr;
   block->live = true;
-  block->touched = block->sync_memops = block->hidden = false;
+  block->touched = block->sync_memops = block->hidden = block->in_page = false;
   block->pool = nullptr;
   block->graph = nullptr;
   block->backs_pool = block->freeing = false;
   block->next_free = nullptr;
-  return block;
 }
 
 bool DeviceMemory::Free(uint64_t address) {
   const auto found = by_address_.find(address);
   if (found == by_address_.end() || !found->second->live) return false;
   Block* const block = found->second;
+  if (block->touched) Discard(Bytes(address), block->span);
+  if (block->in_page) {
+    FreeInPage(*block);
+    return true;
+  }
   block->live = false;
   Return(block->charged);
-  if (block->touched) Discard(Bytes(address), block->span);
   Block*& bin = bins_[block->span];
   block->next_free = bin;
   bin = block;
@@ -185,8 +239,9 @@ void DeviceMemory::Clear(const Block& block) {
 }
 
 void DeviceMemory::FreeAllOf(const Context* context) {
-  for (const auto& [address, block] : blocks_) {
-    if (block->live && block->context == context) Free(address);
+  for (auto at = blocks_.begin(); at != blocks_.end();) {
+    const Block& block = *(at++)->second;  // a block that shares a page is erased
+    if (block.live && block.context == context) Free(block.address);
   }
 }
 

@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "sim/memory/shared_pages.h"
+
 namespace gpushare::sim {
 
 class MemoryPool;
@@ -33,6 +35,7 @@ struct Block {
   bool touched;      // written since it was allocated
   bool sync_memops;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   bool hidden;       // of an array: programs may not use its address
+  bool in_page;      // a part of a page that others share
   // Stream-ordered memory: its pool. `backs_pool`: the block is not an allocation but memory that the pool took from the
   // device, and that contains allocations.
   MemoryPool* pool;
@@ -47,15 +50,24 @@ class DeviceMemory {
   // Whether the host may access the memory at the device's addresses.
   enum class Visible : uint8_t { kToDevice, kToHost };
 
-  explicit DeviceMemory(uint64_t capacity, uint64_t alignment = kAlignment,
+  // `page`: the device hands out memory in such pages; 0: to the byte.
+  explicit DeviceMemory(uint64_t capacity, uint64_t page = 0, uint64_t alignment = kAlignment,
                         Visible visible = Visible::kToDevice)
-      : capacity_(capacity), alignment_(alignment), visible_(visible) {}
+      : capacity_(capacity), alignment_(alignment), visible_(visible), page_(page), pages_(page) {}
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // Null when less than `bytes` is left.
+  // What an allocation takes of the device: whole pages, or, if it is at most half of one, a part of a page that others share.
+  uint64_t TakenBy(uint64_t bytes) const {
+    if (page_ == 0 || bytes > capacity_) return bytes;
+    const uint64_t unit = SharesPage(bytes) ? kAlignment : page_;
+    return (bytes + unit - 1) & ~(unit - 1);
+  }
+  // Null when less than that is left.
   Block* Allocate(uint64_t bytes, Context* context);
+  // The same for what is in units of its own, as the memory of pools: it takes no more than `bytes`.
+  Block* AllocateExactly(uint64_t bytes, Context* context);
   // Allocates addresses without charging capacity: other code charges for what backs them.
   Block* AllocateAddresses(uint64_t bytes);
   // False unless `address` came from Allocate() and is live.
@@ -118,18 +130,27 @@ class DeviceMemory {
   uint64_t NextId() { return ++ids_; }
 
   uint64_t capacity() const { return capacity_; }
-  uint64_t used() const { return used_; }  // by this process
+  uint64_t page() const { return page_; }
+  uint64_t unused_of_pages() const { return pages_.unused(); }  // of those that allocations share
+  uint64_t used() const { return used_; }                       // by this process
   uint64_t left() const;
 
  private:
   bool HoldShared(uint64_t bytes);
   void HoldLess();
   bool Reserve();
-  Block* Carve(uint64_t span);
+  bool SharesPage(uint64_t bytes) const { return page_ != 0 && bytes <= page_ / 2; }
+  Block* AllocateInPage(uint64_t bytes, Context* context);
+  void FreeInPage(const Block& block);
+  uint64_t CarveAddresses(uint64_t span);
+  uint64_t CarveOrCoalesce(uint64_t span);
+  Block* NewBlock(uint64_t address, uint64_t span);
+  void Begin(Block* block, uint64_t bytes);
   void Coalesce();
 
   const uint64_t capacity_, alignment_;
   const Visible visible_;
+  const uint64_t page_;
   uint64_t used_ = 0, parked_ = 0, reserved_ = 0, base_ = 0, bump_ = 0, ids_ = 0;
   uint8_t* bytes_ = nullptr;
   SharedDevice* shared_ = nullptr;
@@ -140,6 +161,7 @@ class DeviceMemory {
   std::unordered_map<uint64_t, Block*> by_address_;
   std::unordered_map<uint64_t, Block*> bins_;
   std::map<uint64_t, uint64_t> ranges_;  // joined free ranges: address -> bytes
+  SharedPages pages_;
 };
 
 // Page-locked host memory: allocated by the driver or registered with it.

@@ -103,7 +103,7 @@ bool MemoryPool::Grow(uint64_t bytes) {
   const uint64_t span = std::min(RoundUp(bytes, granule_),
                                  left / DeviceMemory::kAlignment * DeviceMemory::kAlignment);
   if (span < least) return false;
-  Block* const segment = device->memory.Allocate(span, nullptr);
+  Block* const segment = device->memory.AllocateExactly(span, nullptr);
   if (segment == nullptr) return false;
   segment->pool = this;
   segment->backs_pool = true;

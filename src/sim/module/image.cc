@@ -39,7 +39,7 @@ CUresult MakeModule(Context* context, const DeviceModule& image, Module** result
   if (!context->device->memory.Charge(module->charged)) return CUDA_ERROR_OUT_OF_MEMORY;
   for (const PtxGlobal& global : image.globals) {
     Block* const block =
-        context->device->memory.Allocate(global.bytes == 0 ? 1 : global.bytes, context);
+        context->device->memory.AllocateExactly(global.bytes == 0 ? 1 : global.bytes, context);
     if (block == nullptr) {
       for (const Global& placed : module->globals) context->device->memory.Free(placed.address);
       context->device->memory.Return(module->charged);
