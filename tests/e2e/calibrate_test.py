@@ -17,7 +17,7 @@ COMMAND = os.environ["GPUSHARE_COMMAND"]
 # No setting has its default, and no two figures are equal.
 ODD = {
     "name": "Odd Card 7", "sms": "37", "memory": "9GiB", "compute_capability": "8.6", "max_threads_per_sm": "1536",
-    "shared_per_sm": "100KiB", "pool_granule": "8MiB", "h2d": "11.5GB/s", "d2h": "9.25GB/s", "d2d": "417GB/s",
+    "shared_per_sm": "100KiB", "pool_granule": "8MiB", "page": "4MiB", "h2d": "11.5GB/s", "d2h": "9.25GB/s", "d2d": "417GB/s",
     "launch_host": "7300ns", "call_host": "850ns", "query_host": "420ns", "record_host": "2100ns", "record_device": "3700ns",
     "launch_latency": "5600ns", "sync_return": "9100ns", "first_launch_host": "83us", "first_launch_device": "41us",
     "queue_depth": "300", "slice": "3700us", "slice_switch": "260us", "teardown": "37ms", "overlap": "serial"}
@@ -119,7 +119,7 @@ class CalibrateTest(Bed):
         self.assert_is(profile["settings"], {
             "name": "Simulated H200", "sms": "132", "memory": "141GiB", "overlap": "footprint", "launch_host": "3us",
             "call_host": "300ns", "record_device": "1us", "queue_depth": "1024", "slice": "2ms", "slice_switch": "100us",
-            "teardown": "100ms", "h2d": "50GB/s", "d2d": "2000GB/s"}, within={**WITHIN, "teardown": 1e-2})
+            "teardown": "100ms", "h2d": "50GB/s", "d2d": "2000GB/s", "page": "0B"}, within={**WITHIN, "teardown": 1e-2})
         self.assertEqual(median(profile, "kernels_at_once"), 132)
 
     def test_on_the_machines_clock_the_device_keeps_its_times(self):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The properties that a device reports, and the granule of its pools.
+// The properties that a device reports, the granule of its pools and the pages of its memory.
 #include <algorithm>
+#include <bit>
 
 #include "harness/stage/calibrate/parts.h"
 
@@ -41,6 +42,31 @@ void MeasurePool(const Gpu& gpu) {
   gpu.Report("pool_granule", granules);
 }
 
+// What an allocation that is one byte longer than any page takes of the device.
+void MeasurePage(const Gpu& gpu) {
+  constexpr size_t kLonger = size_t{16} << 20;
+  std::vector<double> pages;
+  for (int round = 0; round < 3; ++round) {
+    const size_t before = gpu.FreeMemory();
+    CUdeviceptr memory = 0;
+    GPUSHARE_MUST(gpu, cuMemAlloc, &memory, kLonger + 1);
+    const size_t after = gpu.FreeMemory();
+    GPUSHARE_MUST(gpu, cuMemFree, memory);
+    // Where the driver has kept pages from an earlier allocation, fewer are taken.
+    if (before < after + kLonger + 1) continue;
+    const size_t page = before - after - kLonger;
+    if (page == 1) {
+      pages.push_back(0);
+    } else if (std::has_single_bit(page)) {
+      pages.push_back(static_cast<double>(page));
+    }
+  }
+  if (pages.empty()) {
+    return gpu.ReportWhyNot("page", "an allocation did not take whole pages of what is free");
+  }
+  gpu.Report("page", pages);
+}
+
 }  // namespace
 
 void MeasureDevice(Gpu& gpu) {
@@ -59,6 +85,7 @@ void MeasureDevice(Gpu& gpu) {
   GPUSHARE_MUST(gpu, cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, gpu.spin(), 1024, 0);
   gpu.Report("blocks_per_sm", {static_cast<double>(blocks)});
   MeasurePool(gpu);
+  MeasurePage(gpu);
 }
 
 }  // namespace gpushare::harness
