@@ -61,6 +61,7 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   made->several_gpus_ = made->runtime_->gpu_count() > 1;
   made->books_ = &made->runtime_->books();
   made->calls_ = std::make_unique<work::Calls>(made->runtime_->driver(), &made->runtime_->graphs());
+  made->runtime_->SeesCaptures([calls = made->calls_.get()] { return calls->AnyCaptures(); });
   made->gates_.open = [process = made.get()](CUdevice device) -> work::Gates::Found {
     device::VirtualDevice* const share = process->ShareOf(device);
     if (share == nullptr) return {.refused = true};

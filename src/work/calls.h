@@ -230,6 +230,8 @@ class Calls {
   // For every other call that makes `stream` wait for the host or for a value: cuStreamWaitValue, cuStreamBatchMemOp with a
   // wait, waits for external semaphores. `call` makes the call.
   CUresult HostWait(const Payer& payer, CUstream stream, absl::FunctionRef<CUresult()> call);
+  // Whether any stream captures, of those whose captures began through these calls.
+  bool AnyCaptures() const { return streams_.AnyCaptures(); }
   CUresult StreamSynchronize(const Payer& payer, CUstream stream);
   CUresult CtxSynchronize(const Payer& payer);
   CUresult EventSynchronize(const Payer& payer, CUevent event);

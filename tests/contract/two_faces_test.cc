@@ -214,6 +214,35 @@ TEST_F(TwoFaces, ASuspensionWaitsForWhatTheProgramRuns) {
 }
 
 // What the program allocated in a virtual device's own context ends with it, and is charged to the program.
+// CUDA lets nobody wait for a context where a stream captures, and breaks the capture.
+TEST_F(TwoFaces, WhatTheProgramCapturesNoWaitOfTheSdksBreaks) {
+  const driver::Table& driver = Process::Get().driver();
+  const auto begin = Hook<CUresult(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture_v2");
+  const auto end = Hook<CUresult(CUstream, CUgraph*)>("cuStreamEndCapture");
+  CUstream captured = nullptr, busy = nullptr;
+  ASSERT_CU(driver.StreamCreateWithPriority(&captured, CU_STREAM_NON_BLOCKING, 0));
+  ASSERT_CU(driver.StreamCreateWithPriority(&busy, CU_STREAM_NON_BLOCKING, 0));
+  ASSERT_CU(begin(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+  for (const auto strategy : {AllocationStrategy::kSuballocating, AllocationStrategy::kPool,
+                              AllocationStrategy::kSwappable}) {
+    const Allocator memory = Must(Allocator::Create(*share_, {.strategy = strategy}));
+    const DevicePtr pointer = Must(memory.AllocateRaw(MiB(2)));
+    ASSERT_CU(driver.MemsetD8Async(pointer.value(), 1, MiB(2).count(), busy));
+    EXPECT_CU(free_(pointer.value()));
+    EXPECT_CU(driver.StreamQuery(busy));  // it waited for who uses the memory all the same
+  }
+  const Allocator swappable =
+      Must(Allocator::Create(*share_, {.strategy = AllocationStrategy::kSwappable}));
+  const Allocation some = Must(swappable.Allocate(MiB(2)));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(share_->Suspend()));
+  CUgraph graph = nullptr;
+  EXPECT_CU(end(captured, &graph));
+  EXPECT_TRUE(share_->Suspend().ok());
+  EXPECT_TRUE(share_->Resume().ok());
+  EXPECT_CU(driver.StreamDestroy(captured));
+  EXPECT_CU(driver.StreamDestroy(busy));
+}
+
 TEST_F(TwoFaces, AnOwnContextEndsWithWhatTheProgramHasInIt) {
   const Tenant tenant = Must(Tenant::Create(*runtime_, {.name = "a"}));
   std::optional<VirtualDevice> own =

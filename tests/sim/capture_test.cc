@@ -171,7 +171,6 @@ TEST_F(CaptureTest, AGlobalCaptureForbidsUnsafeCallsInEveryThread) {
       [&] { return cuEventQuery(event); },
       [&] { return cuMemAlloc(&pointer, 1000); },
       [&] { return cuStreamSynchronize(other_stream); },
-      [&] { return cuCtxSynchronize(); },
   };
   for (const auto& call : unsafe) {
     ASSERT_CU(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -188,6 +187,41 @@ TEST_F(CaptureTest, AGlobalCaptureForbidsUnsafeCallsInEveryThread) {
   EXPECT_CU(elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL, [&] { return Spin(other_stream, 10, 1); }));
   EXPECT_CU(
       elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL, [&] { return cuEventRecord(event, other_stream); }));
+  EXPECT_CU(cuStreamEndCapture(a, &graph));
+}
+
+// As CUDA says of a handle that encompasses an active capture. A free waits for the same work, and is only unsafe.
+TEST_F(CaptureTest, ACaptureForbidsWaitsForItsContextInEveryModeAndThread) {
+  const CUstream a = NewStream(), busy = NewStream();
+  CUgraph graph;
+  CUdeviceptr pointer;
+  ASSERT_CU(cuMemAlloc(&pointer, 1000));
+  for (const bool waits_for_context : {true, false}) {
+    ASSERT_CU(Spin(busy, 1'000'000, 1));
+    ASSERT_CU(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+    SimThread other("other", [&] {
+      EXPECT_CU(cuCtxSetCurrent(context_));
+      CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+      EXPECT_CU(cuThreadExchangeStreamCaptureMode(&mode));
+      if (waits_for_context) {
+        EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+      } else {
+        EXPECT_CU(cuMemFree(pointer));
+        EXPECT_CU(cuStreamQuery(busy));
+      }
+    });
+    other.Join();
+    EXPECT_EQ(Status(a), waits_for_context ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                           : CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    EXPECT_EQ(cuStreamEndCapture(a, &graph),
+              waits_for_context ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS);
+  }
+  // A capture in another context does not matter.
+  CUcontext mine = nullptr;
+  ASSERT_CU(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
+  ASSERT_CU(cuCtxCreate_v2(&mine, 0, device_));
+  EXPECT_CU(cuCtxSynchronize());
+  EXPECT_CU(cuCtxDestroy(mine));
   EXPECT_CU(cuStreamEndCapture(a, &graph));
 }
 

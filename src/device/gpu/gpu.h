@@ -190,6 +190,12 @@ class Gpu final : private quota::Source, private quota::Holder {
 
   // The number of streams that gpushare is capturing.
   std::atomic<int>& captures() { return captures_; }
+  // Whether any stream captures, as far as gpushare can see: also streams that the program captures through the preloaded
+  // library's hooks, and bound streams, whoever captures them.
+  bool AnyCaptures() const;
+  // Waits for all work of the current context, whosesoever it is, and breaks no capture of AnyCaptures(). The thread must be in
+  // the relaxed mode. kOutOfMemory: there was no room for what that takes (driver/await_context.h).
+  driver::Result AwaitWork() const;
 
  private:
   struct Segment {
@@ -230,6 +236,7 @@ class Gpu final : private quota::Source, private quota::Holder {
   std::vector<std::shared_ptr<gate::Engine>> Engines() const;
   void UpdateUnpromised() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<std::shared_ptr<DriverPool>> DriverPools() const;
+  std::vector<std::shared_ptr<Stream>> Streams() const;
   // What ~Gpu() does with memory of virtual devices that are gone. `devices` are held. AwaitLateFrees() waits for the streams
   // of a program in which it has freed some of it, and returns whose have not come so far, as Unfinished::Await() does.
   // GiveBack() returns the bytes that are left to the driver.

@@ -13,6 +13,7 @@
 #include "device/process/tenant.h"
 #include "device/share/virtual_device.h"
 #include "device/stream/stream.h"
+#include "driver/await_context.h"
 #include "spec/text.h"
 
 namespace gpushare::device {
@@ -104,19 +105,35 @@ std::shared_ptr<Stream> Gpu::BoundStream(driver::Stream native) const {
   return at == streams_.end() ? nullptr : at->second.lock();
 }
 
+// Null: of one that ends. The last to let go of a stream does so without the lock.
+std::vector<std::shared_ptr<Stream>> Gpu::Streams() const {
+  std::vector<std::shared_ptr<Stream>> all;
+  base::MutexLock lock(&mutex_);
+  for (const auto& [native, weak] : streams_) all.push_back(weak.lock());
+  return all;
+}
+
 std::vector<std::shared_ptr<Stream>> Gpu::StreamsOf(const VirtualDevice* device,
                                                     bool* ending) const {
-  std::vector<std::shared_ptr<Stream>> all;  // the last to let go of one does so without the lock
-  {
-    base::MutexLock lock(&mutex_);
-    for (const auto& [native, weak] : streams_) all.push_back(weak.lock());
-  }
+  std::vector<std::shared_ptr<Stream>> all = Streams();
   if (ending != nullptr) *ending = std::count(all.begin(), all.end(), nullptr) > 0;
   std::erase_if(all, [&](const std::shared_ptr<Stream>& stream) {
     return stream == nullptr || &stream->device() != device;
   });
   return all;
 }
+
+bool Gpu::AnyCaptures() const {
+  if (captures_.load(std::memory_order_relaxed) != 0 || runtime_->ProgramCaptures()) return true;
+  const std::vector<std::shared_ptr<Stream>> all = Streams();
+  return std::any_of(all.begin(), all.end(), [](const std::shared_ptr<Stream>& stream) {
+    if (stream == nullptr) return false;
+    const absl::StatusOr<bool> capturing = stream->Capturing();
+    return !capturing.ok() || *capturing;
+  });
+}
+
+driver::Result Gpu::AwaitWork() const { return driver::AwaitContext(driver_, AnyCaptures()); }
 
 void Gpu::AddSegment(driver::DevicePtr base, uint64_t bytes, std::shared_ptr<MemoryPool> pool) {
   base::MutexLock lock(&mutex_);

@@ -263,7 +263,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Allocate(const VirtualDevice::Requ
                                                   : order.stream->native();
   if (!order.none() && Captures(native)) return CapturesNow();
   // What a foreign stream freed is not known: it is taken to have.
-  StreamOrder unknown(gpu_.driver(), native);
+  StreamOrder unknown(gpu_, native);
   unknown.Freed();
   GPUSHARE_ASSIGN_OR_RETURN(const driver::DevicePtr pointer,
                             Get(request, order.none()      ? nullptr

@@ -88,7 +88,7 @@ void MemoryPool::PutBack(const Range& range, bool waits) {
     if (door != nullptr && !visit.emplace(*door).inside()) return false;
     const ContextScope current(device_.site());
     return current.ok() && LentMeanwhile(waits ? &device_ : nullptr, [&] {
-                             return gpu_.driver().SynchronizeContext();
+                             return gpu_.AwaitWork();
                            }) == driver::Result::kSuccess;
   };
   // The driver may not have waited for those who use it. Without that it stays in the books, from which it goes with its

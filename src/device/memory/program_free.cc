@@ -16,22 +16,22 @@
 namespace gpushare::device {
 namespace {
 
-absl::Status AwaitContext(const Site& site) {
+absl::Status AwaitContext(const Gpu& gpu, const Site& site) {
   const ContextScope current(site);
   GPUSHARE_RETURN_IF_ERROR(current.status());
   const driver::RelaxedCapture relaxed(site.driver);
-  return driver::ToStatus(site.driver.SynchronizeContext(), "cuCtxSynchronize");
+  return driver::ToStatus(gpu.AwaitWork(), "cuCtxSynchronize");
 }
 
 // A pool has its allocations again at once, whoever uses them still.
 absl::Status AwaitUse(Gpu& gpu, MemoryPool* pool, driver::DevicePtr pointer) {
-  if (pool == nullptr) return AwaitContext(gpu.site());
+  if (pool == nullptr) return AwaitContext(gpu, gpu.site());
   if (!pool->HoldFor(pointer)) return absl::OkStatus();  // what the free says
   const HeldDevice held(pool->device());
   ContextDoor* const door = pool->device().door();
-  if (door == nullptr) return AwaitContext(gpu.site());
+  if (door == nullptr) return AwaitContext(gpu, gpu.site());
   const ContextDoor::Visit visit(*door);
-  return visit.inside() ? AwaitContext(pool->device().site()) : absl::OkStatus();
+  return visit.inside() ? AwaitContext(gpu, pool->device().site()) : absl::OkStatus();
 }
 
 absl::Status FreeOn(Gpu& gpu, MemoryPool* pool, driver::DevicePtr pointer,

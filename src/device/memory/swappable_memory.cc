@@ -168,11 +168,10 @@ absl::StatusOr<driver::DevicePtr> SwappableMemory::Allocate(const VirtualDevice:
 
 // Unlike a free of the driver's, unmapping may not wait for who uses the memory.
 absl::Status SwappableMemory::AwaitUse(VirtualDevice* caller) const {
-  const driver::Driver& driver = gpu_.driver();
   const auto wait = [&](const Site& site) {
     const ContextScope current(site);
     if (!current.ok()) return current.status();
-    return driver::ToStatus(LentMeanwhile(caller, [&] { return driver.SynchronizeContext(); }),
+    return driver::ToStatus(LentMeanwhile(caller, [&] { return gpu_.AwaitWork(); }),
                             "cuCtxSynchronize");
   };
   ContextDoor* const door = device_.door();

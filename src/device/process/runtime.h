@@ -115,6 +115,10 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   bool Has(const Tenant& tenant) const;
   // Whether this is the runtime of a program that does not know gpushare.
   bool of_process() const { return of_process_; }
+  // Sets how it is found out whether the program captures a stream by itself. For the preloaded library, before the program's
+  // first call.
+  void SeesCaptures(std::function<bool()> any) { program_captures_ = std::move(any); }
+  bool ProgramCaptures() const { return program_captures_ != nullptr && program_captures_(); }
   // This process's tenant at its broker; empty: no broker.
   std::string broker_tenant() const { return broker_ == nullptr ? "" : broker_->tenant(); }
   // The session with the broker on a GPU; null: no broker.
@@ -161,6 +165,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::unique_ptr<BrokerShares> broker_;  // null: no broker
   std::vector<Share> shares_;  // the process's shares by ordinal; empty: default_spec_ on all GPUs
   bool of_process_ = false;
+  std::function<bool()> program_captures_;  // null: nobody sees them
 
   std::atomic<uint32_t> opening_{0};  // a ClockLock
   mutable base::Mutex mutex_;

@@ -110,7 +110,7 @@ absl::Status VirtualDevice::AwaitIdle() {
 absl::Status VirtualDevice::AwaitContext(const std::string& tenant, Time deadline) {
   base::Clock& clock = raw_gpu_->clock();
   // Whoever waits for a context breaks the captures that go on there.
-  while (!has_context_ && raw_gpu_->captures() != 0) {
+  while (!has_context_ && raw_gpu_->AnyCaptures()) {
     const Time now = clock.Now();
     if (now >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(

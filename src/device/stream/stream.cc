@@ -106,7 +106,7 @@ absl::StatusOr<std::shared_ptr<Stream>> Stream::Bind(std::shared_ptr<VirtualDevi
 }
 
 absl::Status Stream::Attach() {
-  order_ = std::make_shared<StreamOrder>(gpu_.driver(), native_);
+  order_ = std::make_shared<StreamOrder>(gpu_, native_);
   GPUSHARE_RETURN_IF_ERROR(gpu_.BindStream(native_, weak_from_this()));
   bound_ = true;
   if (device_->swaps()) UseDoor();  // now that it can be found

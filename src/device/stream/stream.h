@@ -88,6 +88,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   absl::Status Wait(driver::Event event);
   absl::Status BeginCapture();
   absl::StatusOr<std::shared_ptr<Graph>> EndCapture();
+  // Whether what is submitted now goes into a graph.
+  absl::StatusOr<bool> Capturing() const;
 
   // Whether all it was given is over, or its context lost; false also when the driver must not be asked. The context is
   // current.
@@ -116,8 +118,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Door* DoorUnderLease() const {
     return leases_.load(std::memory_order_relaxed) > 0 ? OwnDoor() : nullptr;
   }
-  // Whether what is submitted now goes into a graph.
-  absl::StatusOr<bool> Capturing() const;
   absl::Status Refused(gate::Verdict verdict) const;
   // Runs `call` (returning a driver::Result) with the GPU's context current, and again if it turns
   // out not to have been.

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/clock_lock.h"
+#include "device/gpu/gpu.h"
 #include "device/stream/stream_end.h"
 #include "driver/driver.h"
 
@@ -22,8 +23,8 @@ namespace gpushare::device {
 
 class StreamOrder {
  public:
-  StreamOrder(const driver::Driver& driver, driver::Stream native)
-      : driver_(driver), native_(native) {}
+  StreamOrder(const Gpu& gpu, driver::Stream native)
+      : gpu_(gpu), driver_(gpu.driver()), native_(native) {}
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
@@ -47,7 +48,7 @@ class StreamOrder {
     if (!gone_) return call(native_);
     if (!reached_) {
       // Where nobody could tell when it ends, it does by the end of everything.
-      const driver::Result result = end_ == nullptr ? driver_.SynchronizeContext()
+      const driver::Result result = end_ == nullptr ? gpu_.AwaitWork()
                                     : end_->Over()  ? driver::Result::kSuccess
                                                     : end_->HoldBack(other);
       if (result != driver::Result::kSuccess) return result;
@@ -57,6 +58,7 @@ class StreamOrder {
   }
 
  private:
+  const Gpu& gpu_;  // there for as long as somebody calls Behind()
   const driver::Driver& driver_;
   const driver::Stream native_;
   std::atomic<bool> freed_{false};

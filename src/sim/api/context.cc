@@ -44,11 +44,11 @@ CUresult Pop(CUcontext* handle) {
 }
 
 CUresult Synchronize(const ThreadContext& thread, Context* context) {
-  CUresult result = CheckUnsafe(thread);
-  if (result != CUDA_SUCCESS) return result;
   Device* const device = context->device;
   // Synchronising the primary context also waits for its green contexts.
   GreenContext* const green = CurrentGreen(thread);
+  CUresult result = CheckContextIdle(thread, context, green);
+  if (result != CUDA_SUCCESS) return result;
   result = green != nullptr ? WaitForGreen(green, "cuCtxSynchronize")
                             : WaitForContext(context, "cuCtxSynchronize");
   if (result == CUDA_SUCCESS && !device->pools.empty()) PoolsSynchronized(device, 0);

@@ -55,6 +55,23 @@ CUresult CheckStreamIdle(const ThreadContext& thread, Stream* stream) {
   return CheckUnsafeSlow(thread);
 }
 
+CUresult CheckContextIdle(const ThreadContext& thread, const Context* context,
+                          const GreenContext* green) {
+  bool refused = false;
+  for (const auto& capture : state().captures.active) {
+    if (capture->invalidated) continue;
+    if (std::none_of(capture->streams.begin(), capture->streams.end(), [&](const Stream* stream) {
+          return stream->context == context && (green == nullptr || stream->green == green);
+        })) {
+      continue;
+    }
+    refused = true;
+    Invalidate(capture.get());
+  }
+  const CUresult unsafe = CheckUnsafe(thread);
+  return refused ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : unsafe;
+}
+
 GraphNode* AddCapturedNode(Stream* stream, NodeType type) {
   Capture* const capture = stream->capture;
   GraphNode* const node = AddNode(capture->target, type, stream->capture_tail);

@@ -26,6 +26,10 @@ inline CUresult CheckSubmit(Stream* stream) {
 // For queries of and waits for the stream itself, illegal while it captures.
 CUresult CheckStreamIdle(const ThreadContext& thread, Stream* stream);
 
+// For waits for a context, or for a green one: illegal while one of its streams captures, in whichever mode the thread is.
+CUresult CheckContextIdle(const ThreadContext& thread, const Context* context,
+                          const GreenContext* green);
+
 // Adds the next node of a capturing stream; it depends on the stream's tail.
 GraphNode* AddCapturedNode(Stream* stream, NodeType type);
 

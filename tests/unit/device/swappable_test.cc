@@ -706,6 +706,40 @@ TEST_F(SwappableTest, NobodyWaitsForAContextWhereAStreamIsCaptured) {
   ExpectIntact(device, filled);
 }
 
+// Of a stream that is bound, also a capture that the program began itself is seen.
+TEST_F(SwappableTest, NobodyWaitsForAContextWhereABoundStreamIsCaptured) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB"), other = MakeDevice("b", "");
+  const Allocator memory = Swappable(device);
+  const std::vector<Allocation> filled = Fill(device, memory, {MiB(4)});
+  { const Lease unseen = Must(Lease::Acquire(device)); }
+  CUstream_st* foreign = nullptr;
+  void* graph = nullptr;
+  ASSERT_EQ(runtime_->Symbol<int(CUstream_st**, unsigned)>("cuStreamCreate")(&foreign, 1), 0);
+  const Stream bound = Must(Stream::Bind(other, foreign));
+  constexpr int kRelaxed = 2;
+  ASSERT_EQ(runtime_->Symbol<int(CUstream_st*, int)>("cuStreamBeginCapture_v2")(foreign, kRelaxed),
+            0);
+  EXPECT_EQ(device.Suspend().code(), absl::StatusCode::kDeadlineExceeded);
+  const auto end = runtime_->Symbol<int(CUstream_st*, void**)>("cuStreamEndCapture");
+  EXPECT_EQ(end(foreign, &graph), 0);
+  ASSERT_OK(device.Suspend());
+  ASSERT_OK(device.Resume());
+  ExpectIntact(device, filled);
+}
+
+TEST_F(SwappableTest, AFreeBesideACaptureWaitsForWhoUsesItAndBreaksNothing) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB"), other = MakeDevice("b", "");
+  const Allocator memory = Swappable(device);
+  Allocation used = Must(memory.Allocate(MiB(2)));
+  const Stream stream = Must(Stream::Create(device)), captured = Must(Stream::Create(other));
+  ASSERT_OK(captured.BeginCapture());
+  ASSERT_OK(Spin(stream, absl::Milliseconds(10)));
+  const absl::Duration began = runtime_->Now();
+  ASSERT_OK(used.Free());
+  EXPECT_GE(runtime_->Now() - began, absl::Milliseconds(10));
+  EXPECT_OK(captured.EndCapture().status());
+}
+
 TEST_F(SwappableTest, ResumedWhileItWaitsItStays) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Allocator memory = Swappable(device);
