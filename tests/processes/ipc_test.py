@@ -3,18 +3,12 @@
 """Memory that one process has allocated and another opens (cuIpcOpenMemHandle): charged once, to the process that allocated it, by the
 broker's sum and by the simulated GPU's own count, and to nobody who opens it."""
 
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
 import unittest
 
-COMMAND = os.environ["GPUSHARE_COMMAND"]
-PRELOAD = os.environ["GPUSHARE_PRELOAD"]
+from node import Node
+
 QUOTA = 1024  # MiB, of each of the two tenants
-PATIENCE = 60
 OK, OUT_OF_MEMORY = 0, 2
 
 # Prints the JSON of each line of its input.
@@ -72,60 +66,23 @@ for line in sys.stdin: print(json.dumps(eval(line)), flush=True)
 """
 
 
-class Program:
-    def __init__(self, code, environment):
-        self.process = subprocess.Popen([sys.executable, "-c", code], env=environment, text=True, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        said = self.process.stdout.readline()
-        assert said == "ready\n", self.process.communicate()
+class Opens(Node):
+    TENANTS = "".join(f"  - {{name: {name}, spec: 'memory={QUOTA}MiB'}}\n" for name in "ab")
+    AFTER = None
 
-    def __call__(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def end(self):
-        self.process.kill()
-        self.process.communicate()
-
-
-class Opens(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="gpushare-ipc-")
-        self.addCleanup(folder.cleanup)
-        self.socket, config = (os.path.join(folder.name, name) for name in ("broker.sock", "broker.yaml"))
-        with open(config, "w") as file:
-            file.write("".join(["tenants:\n"] + [f"  - {{name: {name}, spec: 'memory={QUOTA}MiB'}}\n" for name in "ab"]))
-        self.bare = {**os.environ, "GPUSHARE_DRIVER": "sim",
-                     "GPUSHARE_SIM": f"memory=16GiB,teardown=0,clock=wall,shared={os.path.basename(folder.name)}"}
-        broker = subprocess.Popen([COMMAND, "broker", "--config", config, "--socket", self.socket, "--gpu", "none", "--log", "error"],
-                                  env=self.bare)
-        self.addCleanup(lambda: (broker.kill(), broker.wait()))
-        self.eventually(lambda: os.path.exists(self.socket))
+        super().setUp()
         self.witness = self.program(WITNESS, self.bare)
-
-    def program(self, code, environment):
-        program = Program(code, environment)
-        self.addCleanup(program.end)
-        return program
 
     def by_broker(self):
         """MiB of each process, of both tenants."""
-        done = subprocess.run([COMMAND, "list", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=PATIENCE)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        shares = json.loads(done.stdout)["shares"]
+        shares = self.figures()["shares"]
         held = {each["pid"]: each["memory_used"] >> 20 for share in shares for each in share["processes"]}
         self.assertEqual(sum(share["memory_used"] >> 20 for share in shares), sum(held.values()))
         return held
 
     def by_nvml(self):
         return {int(pid): mib for pid, mib in self.witness("used()").items()}
-
-    def eventually(self, ready, what=lambda: None):
-        end = time.monotonic() + PATIENCE
-        while not ready():
-            self.assertLess(time.monotonic(), end, what())
-            time.sleep(0.01)
 
     def assert_hold(self, *wanted):
         """The MiB that each program holds, in the order of `programs`, by both counts. The broker's comes a little later, so it says
@@ -137,8 +94,7 @@ class Opens(unittest.TestCase):
 
     def exporter_and_opener(self, tenants):
         self.programs = exporter, opener = [
-            self.program(PROGRAM, {**self.bare, "GPUSHARE_BROKER": self.socket, "GPUSHARE_TENANT": tenant, "LD_PRELOAD": PRELOAD})
-            for tenant in tenants]
+            self.program(PROGRAM, self.of_tenant(tenant)) for tenant in tenants]
         self.contexts = self.by_nvml()
         self.assert_hold(0, 0)
         return exporter, opener

@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-from node import COMMAND, PATIENCE, PRELOAD, Asks, Node
+from node import COMMAND, PATIENCE, Asks, Node
 
 TRIALS = int(os.environ.get("GPUSHARE_KILL_TRIALS", "200"))
 RESTARTS = int(os.environ.get("GPUSHARE_BROKER_RESTARTS", "10"))
@@ -72,9 +72,7 @@ class Kills(Node):
         stays = [self.start_victim("stays"), self.start_victim("stays")]
         self.eventually(lambda: self.launches() > 0)
         for _ in range(RESTARTS):
-            self.broker.send_signal(signal.SIGKILL)
-            self.broker.wait(PATIENCE)
-            self.broker = self.start_broker()
+            self.restart_broker()
             self.eventually(lambda: len((self.share("stays") or {"processes": []})["processes"]) == 2)
             self.assert_goes_on(stays)
         share = self.share("stays")
@@ -168,7 +166,7 @@ class Reclaims(Node):
 
     def start_holder(self):
         child = self.start([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE,
-                           env={**self.environment, "LD_PRELOAD": PRELOAD, "GPUSHARE_TENANT": "large"})
+                           env=self.of_tenant("large"))
         self.assertEqual(child.stdout.readline(), "ready\n", child.poll() is not None and child.communicate())
         return child
 

@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -38,22 +39,45 @@ class Asks:
         return next((share for share in json.loads(text)["shares"] if share["tenant"] == tenant), {"processes": []})
 
 
+class Program:
+    """A program that says when it is ready, and then answers each line with the JSON of what that is."""
+
+    def __init__(self, code, environment):
+        self.process = subprocess.Popen([sys.executable, "-c", code], env=environment, text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        said = self.process.stdout.readline()
+        assert said == "ready\n", self.process.communicate()
+
+    def __call__(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate()
+
+
 class Node(unittest.TestCase):
+    TENANTS = ("  - {name: stays, spec: 'memory=1GiB,guarantee=50%'}\n"
+               "  - {name: dies, spec: 'memory=24MiB,guarantee=30%'}\n")
+    PRELOADED = []  # before gpushare, and into the broker
     TEARDOWN = 0  # the time in microseconds that the GPU takes to get back the memory of a process that has ended
-    AFTER = "0s"  # the time after which the broker assumes that, if it cannot find out
+    AFTER = "0s"  # the time after which the broker assumes that, if it cannot find out; None: the broker's default
     GPU = "none"  # the GPU that the broker is configured with
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="gpushare-node-")
+        self.addCleanup(self.folder.cleanup)
         self.socket = os.path.join(self.folder.name, "broker.sock")
         self.config = os.path.join(self.folder.name, "broker.yaml")
         with open(self.config, "w") as file:
-            file.write(f"reclaim: {{after: {self.AFTER}}}\n"
-                       "tenants:\n"
-                       "  - {name: stays, spec: 'memory=1GiB,guarantee=50%'}\n"
-                       "  - {name: dies, spec: 'memory=24MiB,guarantee=30%'}\n")
-        self.environment = {**os.environ, "GPUSHARE_DRIVER": "sim", "GPUSHARE_BROKER": self.socket,
-                            "GPUSHARE_SIM": f"memory=16GiB,teardown={self.TEARDOWN}us,clock=wall,shared={os.path.basename(self.folder.name)}"}
+            file.write(f"reclaim: {{after: {self.AFTER}}}\n" if self.AFTER else "")
+            file.write(f"tenants:\n{self.TENANTS}")
+        # Of programs on the same GPU without gpushare, and of those that the broker knows.
+        self.bare = {**os.environ, "GPUSHARE_DRIVER": "sim", "LD_PRELOAD": ":".join(self.PRELOADED),
+                     "GPUSHARE_SIM": f"memory=16GiB,teardown={self.TEARDOWN}us,clock=wall,shared={os.path.basename(self.folder.name)}"}
+        self.environment = {**self.bare, "GPUSHARE_BROKER": self.socket}
         self.children = []
         self.broker = self.start_broker()
 
@@ -61,7 +85,6 @@ class Node(unittest.TestCase):
         for child in self.children:
             child.kill()
             child.communicate()
-        self.folder.cleanup()
 
     def start(self, command, **more):
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
@@ -70,12 +93,26 @@ class Node(unittest.TestCase):
 
     def start_broker(self):
         child = self.start([COMMAND, "broker", "--config", self.config, "--socket", self.socket, "--gpu", self.GPU, "--log", "error"],
-                           env=self.environment)
+                           env=self.bare)
         self.eventually(lambda: self.figures() is not None)
         return child
 
+    def restart_broker(self, meanwhile=lambda: None):
+        self.broker.kill()
+        self.broker.wait(PATIENCE)
+        meanwhile()
+        self.broker = self.start_broker()
+
+    def of_tenant(self, tenant):
+        return {**self.environment, "LD_PRELOAD": ":".join([*self.PRELOADED, PRELOAD]), "GPUSHARE_TENANT": tenant}
+
     def start_victim(self, tenant):
-        return self.start([VICTIM], env={**self.environment, "LD_PRELOAD": PRELOAD, "GPUSHARE_TENANT": tenant})
+        return self.start([VICTIM], env=self.of_tenant(tenant))
+
+    def program(self, code, environment):
+        program = Program(code, environment)
+        self.addCleanup(program.end)
+        return program
 
     def figures(self):
         done = subprocess.run([COMMAND, "list", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=PATIENCE)
@@ -84,10 +121,10 @@ class Node(unittest.TestCase):
     def share(self, tenant):
         return next((share for share in (self.figures() or {"shares": []})["shares"] if share["tenant"] == tenant), None)
 
-    def eventually(self, ready):
+    def eventually(self, ready, what=None):
         end = time.monotonic() + PATIENCE
         while not ready():
-            self.assertLess(time.monotonic(), end, self.figures())
+            self.assertLess(time.monotonic(), end, (what or self.figures)())
             time.sleep(0.01)
 
     def launches(self, tenant="stays"):

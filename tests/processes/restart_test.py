@@ -3,23 +3,18 @@
 """A broker that is killed and restarted while its processes hold memory: by the simulated GPU's own count, their tenant never has more
 than its quota, and no process loses its memory."""
 
-import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
-import time
 import unittest
 
-COMMAND = os.environ["GPUSHARE_COMMAND"]
-PRELOAD = os.environ["GPUSHARE_PRELOAD"]
-QUOTA = 1024  # MiB
-PATIENCE = 60
+from node import Node
 
-# Prints the result of each call on its own line. Without the preloaded library, the program is the witness.
+QUOTA = 1024  # MiB
+
+# Prints the JSON of each line of its input. Without the preloaded library, the program is the witness.
 PROGRAM = """
-import ctypes, os, sys, time
+import ctypes, json, os, sys, time
 cuda = ctypes.CDLL("libcuda.so.1")
 context, held = ctypes.c_void_p(), []
 assert cuda.cuInit(0) == 0
@@ -35,80 +30,26 @@ def used():
     assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
     return total.value - free.value >> 20
 print("ready", flush=True)
-for line in sys.stdin: print(eval(line), flush=True)
+for line in sys.stdin: print(json.dumps(eval(line)), flush=True)
 """
 OK, OUT_OF_MEMORY = 0, 2
 
 
-class Program:
-    def __init__(self, environment):
-        self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, text=True, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        said = self.process.stdout.readline()
-        assert said == "ready\n", self.process.communicate()
-
-    def __call__(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def end(self):
-        self.process.kill()
-        self.process.communicate()
-
-
-class Restarts(unittest.TestCase):
-    PRELOADED = []  # before gpushare, and into the broker
+class Restarts(Node):
+    TENANTS = f"  - {{name: a, spec: 'memory={QUOTA}MiB'}}\n"
+    AFTER = None
 
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="gpushare-restart-")
-        self.addCleanup(self.folder.cleanup)
-        self.socket = os.path.join(self.folder.name, "broker.sock")
-        self.config = os.path.join(self.folder.name, "broker.yaml")
-        with open(self.config, "w") as file:
-            file.write(f"tenants: [{{name: a, spec: 'memory={QUOTA}MiB'}}]\n")
-        self.bare = {**os.environ, "GPUSHARE_DRIVER": "sim", "LD_PRELOAD": ":".join(self.PRELOADED),
-                     "GPUSHARE_SIM": f"memory=16GiB,teardown=0,clock=wall,shared={os.path.basename(self.folder.name)}"}
-        self.tenant = {**self.bare, "GPUSHARE_BROKER": self.socket, "GPUSHARE_TENANT": "a",
-                       "LD_PRELOAD": ":".join([*self.PRELOADED, PRELOAD])}
-        self.broker = None
-        self.start_broker()
-        self.addCleanup(lambda: (self.broker.kill(), self.broker.wait()))
-        self.witness = self.program(self.bare)
+        super().setUp()
+        self.witness = self.program(PROGRAM, self.bare)
         self.before = self.witness("used()")
-        self.first = self.program(self.tenant)
+        self.first = self.program(PROGRAM, self.of_tenant("a"))
         self.context = self.witness("used()") - self.before
         self.programs = 1
 
-    def start_broker(self):
-        self.broker = subprocess.Popen([COMMAND, "broker", "--config", self.config, "--socket", self.socket, "--gpu", "none",
-                                        "--log", "error"], env=self.bare)
-        self.eventually(lambda: self.share() is not None)
-
-    def kill_broker(self):
-        self.broker.kill()
-        self.broker.wait(PATIENCE)
-
-    def program(self, environment):
-        program = Program(environment)
-        self.addCleanup(program.end)
-        return program
-
     def another(self):
         self.programs += 1
-        return self.program(self.tenant)
-
-    def share(self):
-        done = subprocess.run([COMMAND, "list", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=PATIENCE)
-        if done.returncode != 0:
-            return None
-        return next((share for share in json.loads(done.stdout)["shares"]), {"processes": []})
-
-    def eventually(self, ready):
-        end = time.monotonic() + PATIENCE
-        while not ready():
-            self.assertLess(time.monotonic(), end, self.share())
-            time.sleep(0.01)
+        return self.program(PROGRAM, self.of_tenant("a"))
 
     def assert_within_quota(self):
         held = self.witness("used()") - self.before - self.programs * self.context
@@ -120,8 +61,7 @@ class Restarts(unittest.TestCase):
         self.assertEqual((self.first("alloc(700)"), second("alloc(100)")), (OK, OK))
         for program in (self.first, second):
             program.process.send_signal(signal.SIGSTOP)
-        self.kill_broker()
-        self.start_broker()
+        self.restart_broker()
         third = self.another()
         self.assertEqual(third("alloc(900)"), OUT_OF_MEMORY)
         self.assertEqual(self.assert_within_quota(), 800)
@@ -131,7 +71,7 @@ class Restarts(unittest.TestCase):
         self.assertEqual(second("alloc(300)"), OUT_OF_MEMORY)
         self.assertEqual(self.assert_within_quota(), 805)
         self.first.process.send_signal(signal.SIGCONT)
-        self.eventually(lambda: sum(not each["gone"] for each in self.share()["processes"]) == 3)
+        self.eventually(lambda: sum(not each["gone"] for each in self.share("a")["processes"]) == 3)
         self.assertEqual(self.first("alloc(50)"), OK, "it has what it had, and what is left")
         self.assertEqual((third("alloc(100)"), third("alloc(100)")), (OK, OUT_OF_MEMORY))
         self.assertEqual(self.assert_within_quota(), 955)
@@ -140,16 +80,13 @@ class Restarts(unittest.TestCase):
         second = self.another()
         self.assertEqual((self.first("alloc(600)"), second("alloc(400)")), (OK, OK))
         for _ in range(5):
-            self.kill_broker()
-            self.start_broker()
+            self.restart_broker()
             for program in (self.first, second):
                 self.assertEqual(program("alloc(100)"), OUT_OF_MEMORY)
             self.assertEqual(self.assert_within_quota(), 1000)
         # The memory of a process that ends while there is no broker is available to the others.
-        self.kill_broker()
-        second.end()
+        self.restart_broker(second.end)
         self.programs -= 1
-        self.start_broker()
         self.eventually(lambda: self.first("alloc(400)") == OK)
         self.assertEqual(self.assert_within_quota(), 1000)
 
@@ -161,12 +98,11 @@ class Restarts(unittest.TestCase):
         self.assertEqual(self.first("alloc(300)"), OK)
         self.assertEqual(self.first("os.setuid(65534) or 0"), 0)
         self.assertEqual(self.first("alloc(300)"), OK)
-        self.kill_broker()
         with open(self.config, "w") as file:
             file.write(f"tenants: [{{name: a, spec: 'memory={QUOTA}MiB', users: [0]}}]\n")
-        self.start_broker()
-        self.eventually(lambda: [each["gone"] for each in self.share()["processes"]] == [False])
-        self.assertEqual(self.share()["processes"][0]["uid"], 65534)
+        self.restart_broker()
+        self.eventually(lambda: [each["gone"] for each in self.share("a")["processes"]] == [False])
+        self.assertEqual(self.share("a")["processes"][0]["uid"], 65534)
         self.assertEqual((self.first("alloc(300)"), self.first("alloc(200)")), (OK, OUT_OF_MEMORY))
         self.assertEqual(self.assert_within_quota(), 900)
         second = self.another()
