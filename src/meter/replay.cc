@@ -32,14 +32,15 @@ Replay::StreamId Replay::AddStream(uint32_t tenant, int priority) {
   if (free_streams_.empty()) {
     id = static_cast<StreamId>(streams_.size());
     streams_.emplace_back();
-    live_.reserve(streams_.size() +
-                  branches_.size());  // so that Append() can throw only before it changes anything
+    // So that Append() can throw only before it changes anything, and RemoveStream() never.
+    live_.reserve(streams_.size() + branches_.size());
+    free_streams_.reserve(streams_.size());
   } else {
     id = free_streams_.back();
+    streams_[id] = Stream{};
     free_streams_.pop_back();
   }
   Stream& stream = At(id);
-  stream = Stream{};
   stream.live = true;
   stream.tenant = tenant;
   stream.priority = priority;
@@ -58,17 +59,29 @@ void Replay::Finish(Stream& stream, StreamId id) {
 
 void Replay::RemoveStream(StreamId id) {
   Note({.kind = Call::Kind::kRemoveStream, .stream = id});
-  for (const Item& item : At(id).items) besides_ -= item.command.beside ? 1 : 0;
-  Finish(At(id), id);
-  for (const StreamId branch : At(id).branches) {
+  Stream& stream = At(id);
+  for (const Item& item : stream.items) besides_ -= item.command.beside ? 1 : 0;
+  Finish(stream, id);
+  for (const StreamId branch : stream.branches) {
     Finish(At(branch), branch);
-    At(branch) = Stream{};
-    free_branches_.push_back(branch);
     std::erase(live_, branch);
+    Empty(At(branch));
+    free_branches_.push_back(branch);
   }
-  if (At(id).live) free_streams_.push_back(id);
-  At(id) = Stream{};
   std::erase(live_, id);
+  if (stream.live) free_streams_.push_back(id);
+  Empty(stream);
+}
+
+// A new Stream in its place would need memory of the host. Who uses the number again makes it.
+void Replay::Empty(Stream& stream) {
+  stream.live = false;
+  stream.items.clear();
+  stream.done = {};
+  stream.last = {};
+  stream.branches = {};
+  stream.boundaries = stream.stamped = 0;
+  stream.used_ns = 0;
 }
 
 void Replay::Append(StreamId id, const Command& command, Nanos not_before) {

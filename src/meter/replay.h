@@ -317,6 +317,7 @@ class Replay {
   double GroupTime(const Command& command) const;
   void TakeOver(Stream& stream);
   void Finish(Stream& stream, StreamId id);
+  static void Empty(Stream& stream);
   static void TakeBackPinned(Stream& stream);
   void ChargeUnseen(Stream& stream, double at, Batch& batch);
 
