@@ -318,7 +318,10 @@ class Books {
   static uint64_t InUnits(uint64_t bytes, uint64_t unit);
   // The unit in which pools grow, as far as it is known.
   uint64_t PoolUnit(uint8_t number);
-  void LearnUnit(uint64_t bytes, uint64_t grown);
+  // Learns the unit, which is at least `at_least`, from the growth for one need. If no unit explains the growth, it was for
+  // several.
+  static void LearnUnit(std::atomic<uint64_t>& unit, uint64_t at_least, uint64_t bytes,
+                        uint64_t grown);
   static bool IsNearQuota(const quota::Account& account, uint64_t growth);
   static bool HasRoom(const quota::Account& account, uint64_t bytes);
   // Whether the account may lack the room to grow the pool by as much as will lie idle there after this free.

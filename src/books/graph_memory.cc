@@ -312,10 +312,7 @@ bool Books::ReserveGrowth(const GraphNeed& need, GraphTake* take) {
     }
     Reconcile(graphs_, take->number, &claim);
     if (claim == 0) return true;
-    uint64_t unit = GraphUnit(need.device);
-    const auto in_units = [&] { return (need.bytes + unit - 1) / unit * unit; };
-    while (in_units() < take->bytes + claim) unit *= 2;
-    if (in_units() == take->bytes + claim) graph_unit_.store(unit, std::memory_order_relaxed);
+    LearnUnit(graph_unit_, GraphUnit(need.device), need.bytes, take->bytes + claim);
     if (account.TryReserve(claim)) {
       take->bytes += claim;  // Reconcile() has added it to what is expected
       return true;

@@ -191,7 +191,7 @@ bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t 
   uint64_t missing = ahead;
   if (PayForPool(payer, number, ahead, &missing)) return true;
   const uint64_t grown = was_idle ? missing : bytes + missing;
-  LearnUnit(bytes, grown);
+  LearnUnit(pool_unit_, PoolUnit(number), bytes, grown);
   // There is no room for the pool's growth.
   TakeBack(*pointer, number, stream, IsNew(number, its_own, bytes));
   *pointer = 0;
@@ -216,12 +216,12 @@ uint64_t Books::PoolUnit(uint8_t number) {
   return told;
 }
 
-// Learns the unit from the growth of one call. If no unit explains the growth, it was due to several calls.
-void Books::LearnUnit(uint64_t bytes, uint64_t grown) {
-  uint64_t unit = pool_unit_.load(std::memory_order_relaxed);
-  if (unit == 0 || grown > kMostUnit) return;
-  while (InUnits(bytes, unit) < grown) unit *= 2;
-  if (InUnits(bytes, unit) == grown) pool_unit_.store(unit, std::memory_order_relaxed);
+void Books::LearnUnit(std::atomic<uint64_t>& unit, uint64_t at_least, uint64_t bytes,
+                      uint64_t grown) {
+  if (grown > kMostUnit) return;
+  uint64_t larger = at_least;
+  while (InUnits(bytes, larger) < grown) larger *= 2;
+  if (InUnits(bytes, larger) == grown) unit.store(larger, std::memory_order_relaxed);
 }
 
 // Whether the account is so near its limit that several concurrent calls might not all find room for the pool's growth.
