@@ -44,50 +44,51 @@ class HostMemoryCallsTest : public DeviceTest {
     ADD_FAILURE() << "there is no end to its allocations";
     return 0;
   }
+  // `start` begins a thread of gpushare's, which `end` ends.
+  void ExpectTheClockGoesOn(const std::function<gpushare_status()>& start,
+                            const std::function<gpushare_status()>& end) {
+    const int failed = FailEach(start, [&](gpushare_status code) {
+      if (code == GPUSHARE_OK) {
+        EXPECT_EQ(end(), GPUSHARE_OK);
+      }
+      runtime_->SleepFor(absl::Milliseconds(1));
+    });
+    EXPECT_GE(failed, 4);
+  }
 };
 
 // ---- Threads. The virtual clock waits for every thread that was announced to it.
 
 TEST_F(HostMemoryCallsTest, AThreadThatIsNotStartedDoesNotStopTheClock) {
   gpushare_thread thread = nullptr;
-  const int failed = FailEach(
+  ExpectTheClockGoesOn(
       [&] {
         return gpushare_thread_start(
             runtime_->handle(), "thread", [](void*) {}, nullptr, &thread);
       },
-      [&](gpushare_status code) {
-        if (code == GPUSHARE_OK) {
-          EXPECT_EQ(gpushare_thread_join(thread), GPUSHARE_OK);
-        }
-        runtime_->SleepFor(absl::Milliseconds(1));
-      });
-  EXPECT_GE(failed, 4);
+      [&] { return gpushare_thread_join(thread); });
 }
 
+const gpushare_watchdog_options kWatches = {
+    .struct_size = sizeof(kWatches),
+    .reserved = 0,
+    .limit_ns = 0,
+    .callback = [](void*, const gpushare_incident*) {},
+    .context = nullptr,
+};
+
 TEST_F(HostMemoryCallsTest, AWatchdogThatIsNotStartedDoesNotStopTheClock) {
-  gpushare_watchdog_options options = {};
-  options.struct_size = sizeof(options);
-  options.callback = [](void*, const gpushare_incident*) {};
   gpushare_watchdog watchdog = nullptr;
-  const int failed =
-      FailEach([&] { return gpushare_watchdog_start(gpu_->handle(), &options, &watchdog); },
-               [&](gpushare_status code) {
-                 if (code == GPUSHARE_OK) {
-                   EXPECT_EQ(gpushare_watchdog_stop(watchdog), GPUSHARE_OK);
-                 }
-                 runtime_->SleepFor(absl::Milliseconds(1));
-               });
-  EXPECT_GE(failed, 4);
+  ExpectTheClockGoesOn(
+      [&] { return gpushare_watchdog_start(gpu_->handle(), &kWatches, &watchdog); },
+      [&] { return gpushare_watchdog_stop(watchdog); });
 }
 
 TEST_F(HostMemoryCallsTest, AWatchdogsThreadNeedsNone) {
-  gpushare_watchdog_options options = {};
-  options.struct_size = sizeof(options);
-  options.callback = [](void*, const gpushare_incident*) {};
   gpushare_watchdog watchdog = nullptr;
   {
     const work::FailingMemoryElsewhere fails;
-    ASSERT_EQ(gpushare_watchdog_start(gpu_->handle(), &options, &watchdog), GPUSHARE_OK);
+    ASSERT_EQ(gpushare_watchdog_start(gpu_->handle(), &kWatches, &watchdog), GPUSHARE_OK);
     runtime_->SleepFor(absl::Milliseconds(1));
   }
   EXPECT_EQ(gpushare_watchdog_stop(watchdog), GPUSHARE_OK);

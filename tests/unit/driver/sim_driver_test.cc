@@ -49,6 +49,15 @@ class SimDriver : public ::testing::Test {
 
   void TearDown() override { Reset(*driver_); }
 
+  // The kernel of kModule, which stays loaded.
+  Function Work() const {
+    Module module = nullptr;
+    Function work = nullptr;
+    EXPECT_EQ(driver_->LoadModule(&module, kModule), Result::kSuccess);
+    EXPECT_EQ(driver_->GetFunction(&work, module, "work"), Result::kSuccess);
+    return work;
+  }
+
   std::unique_ptr<Driver> driver_;
   Context context_ = nullptr;
 };
@@ -190,10 +199,7 @@ TEST_F(SimDriver, KernelsAreTimedByEvents) {
 TEST_F(SimDriver, CapturesAndReplaysAGraph) {
   Stream stream = nullptr;
   ASSERT_EQ(driver_->CreateStream(&stream, 0), Result::kSuccess);
-  Module module = nullptr;
-  Function work = nullptr;
-  ASSERT_EQ(driver_->LoadModule(&module, kModule), Result::kSuccess);
-  ASSERT_EQ(driver_->GetFunction(&work, module, "work"), Result::kSuccess);
+  const Function work = Work();
   uint64_t argument = 0;
   void* params[] = {&argument};
 
@@ -227,10 +233,7 @@ TEST_F(SimDriver, AGraphWithBranchesSaysSo) {
   Event fork = nullptr, join = nullptr;
   ASSERT_EQ(driver_->CreateEvent(&fork, false), Result::kSuccess);
   ASSERT_EQ(driver_->CreateEvent(&join, false), Result::kSuccess);
-  Module module = nullptr;
-  Function work = nullptr;
-  ASSERT_EQ(driver_->LoadModule(&module, kModule), Result::kSuccess);
-  ASSERT_EQ(driver_->GetFunction(&work, module, "work"), Result::kSuccess);
+  const Function work = Work();
   uint64_t argument = 0;
   void* params[] = {&argument};
   for (const bool branches : {false, true}) {
@@ -267,10 +270,7 @@ TEST_F(SimDriver, AGraphWithBranchesSaysSo) {
 TEST_F(SimDriver, CooperativeLaunchesAreKnown) {
   Stream stream = nullptr;
   ASSERT_EQ(driver_->CreateStream(&stream, 0), Result::kSuccess);
-  Module module = nullptr;
-  Function work = nullptr;
-  ASSERT_EQ(driver_->LoadModule(&module, kModule), Result::kSuccess);
-  ASSERT_EQ(driver_->GetFunction(&work, module, "work"), Result::kSuccess);
+  const Function work = Work();
   uint64_t argument = 0;
   void* params[] = {&argument};
   EXPECT_EQ(driver_->LaunchCooperative(work, {.grid = {4}, .block = {64}}, stream, params),
