@@ -175,6 +175,35 @@ TEST_F(CopyPiecesTest, AllOfItArrivesInTheOrderOfItsStream) {
   EXPECT_EQ(Truth(t.account).h2d_bytes, moved);
 }
 
+// Each of its pieces waits for two of the other thread's to be given, and behind two that are. Other tenants wait for the tenant's two
+// pieces and for the one that the blocking thread waits for itself.
+TEST_F(CopyPiecesTest, ABlockingCopyGoesOnBesideAnotherThreadsCopies) {
+  const Tenant &t = Weighing(1), &other = Weighing(1);
+  for (size_t i = 0; i < kLarge; ++i) host_[i] = static_cast<unsigned char>(i * 2654435761u >> 24);
+  bool done = false;
+  const auto copying = Thread([&] {
+    while (!done) ASSERT_CU(Up(t, kLarge));
+  });
+  std::vector<double> waited;
+  const auto asking = Thread([&] { waited = Requests(other, 20); });
+  Rest(Millis(20));
+  const uint64_t calls = CallsOf("cuMemcpyHtoD_v2");
+  const Time began = clock().Now();
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_CU(calls_->MemcpyHtoD(t.payer(), device_ + kLarge, host_, kLarge));
+  }
+  const double took = Ms(clock().Now() - began), alone = 4 * kLarge / kBytesPerMs;
+  EXPECT_EQ(CallsOf("cuMemcpyHtoD_v2") - calls, 4 * 16u);
+  EXPECT_GT(took, 1.5 * alone);  // there was another thread
+  EXPECT_LT(took, 5 * alone);
+  done = true;
+  copying->Join();
+  asking->Join();
+  EXPECT_LT(waited.back(), (3 * 4 + 1) * 1.048576e6 / kBytesPerMs + 0.1);
+  ASSERT_CU(calls_->MemcpyDtoH(other.payer(), host_ + kLarge, device_ + kLarge, kLarge));
+  EXPECT_TRUE(std::equal(host_, host_ + kLarge, host_ + kLarge));
+}
+
 // A piece whose event cannot be recorded is not waited for, and the event is reused for the next piece.
 TEST_F(CopyPiecesTest, AnEventThatIsNotRecordedIsGivenBack) {
   const Tenant &t = Weighing(1), &other = Weighing(1);
