@@ -268,7 +268,7 @@ void BindAllocator(py::module_& m) {
          "alloc",
          [](Allocator& self, const py::object& nbytes, const py::object& stream,
             const py::object& timeout) {
-           return self.Allocate(SizeFrom(nbytes, "nbytes", "1 or more"), timeout, stream);
+           return self.Allocate(SizeFrom(nbytes, "nbytes", kSomeBytes), timeout, stream);
          },
          py::arg("nbytes"), py::kw_only(), py::arg("stream") = py::none(), py::arg("timeout") = 0,
          "alloc(self, nbytes, *, stream=None, timeout=0)\n--\n\nLike VirtualDevice.alloc(). "

@@ -10,8 +10,10 @@
 
 namespace gpushare::python {
 
-// Bytes: an int, or text such as "8 GB", "8GiB", "512MiB". `allowed` is the allowed range in the message for an invalid number.
-uint64_t SizeFrom(pybind11::handle value, const char* field, const char* allowed = "0 or more");
+// Bytes: an int, or text such as "8 GB", "8GiB", "512MiB". `allowed` is the allowed range in the message for an invalid number;
+// null: 0 to the most.
+inline constexpr char kSomeBytes[] = "1 to 2^64-1";
+uint64_t SizeFrom(pybind11::handle value, const char* field, const char* allowed = nullptr);
 // Fractions of 1: a number, or text such as "30%".
 double ShareFrom(pybind11::handle value, const char* field);
 // Nanoseconds: a number of seconds, a datetime.timedelta, or text such as "20ms".

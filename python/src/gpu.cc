@@ -21,7 +21,7 @@ namespace {
 std::string NameFrom(py::handle name) {
   if (PyUnicode_Check(name.ptr())) return TextFrom(name, "name");
   if (!IsWhole(name)) ThrowType("name", name, "an ordinal (int), a UUID or a PCI id (str)");
-  return std::to_string(WholeFrom(name, "name", INT32_MAX, "an ordinal of 0 or more"));
+  return std::to_string(WholeFrom(name, "name", INT32_MAX, "an ordinal of 0 to 2147483647"));
 }
 
 gpushare_gpu_probe EmptyProbe() {
@@ -262,7 +262,7 @@ void BindGpu(py::module_& m) {
       .def(
           "alloc",
           [](const std::shared_ptr<Gpu>& self, const py::object& nbytes) {
-            return AllocateFor(self, SizeFrom(nbytes, "nbytes", "1 or more"));
+            return AllocateFor(self, SizeFrom(nbytes, "nbytes", kSomeBytes));
           },
           py::arg("nbytes"),
           "alloc(self, nbytes)\n--\n\nAllocates a Buffer of bytes (int or text) for the tenant "

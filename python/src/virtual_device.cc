@@ -274,7 +274,7 @@ void BindVirtualDevice(py::module_& m) {
           "alloc",
           [](const std::shared_ptr<VirtualDevice>& self, const py::object& nbytes,
              const py::object& timeout) {
-            return self->DefaultAllocator()->Allocate(SizeFrom(nbytes, "nbytes", "1 or more"),
+            return self->DefaultAllocator()->Allocate(SizeFrom(nbytes, "nbytes", kSomeBytes),
                                                       timeout);
           },
           py::arg("nbytes"), py::kw_only(), py::arg("timeout") = 0,

@@ -55,13 +55,14 @@ def test_wrong_sizes_are_value_errors(device, wrong):
 
 
 @pytest.mark.parametrize("call, told", [
-    (lambda device: device.alloc(-1), r"^nbytes: -1 given, 1 or more allowed$"),
-    (lambda device: device.alloc(10**400), r"^nbytes: a number of 1329 bits given, 1 or more allowed$"),
+    (lambda device: device.alloc(-1), r"^nbytes: -1 given, 1 to 2\^64-1 allowed$"),
+    (lambda device: device.alloc(2**64), r"^nbytes: 18446744073709551616 given, 1 to 2\^64-1 allowed$"),
+    (lambda device: device.alloc(10**400), r"^nbytes: a number of 1329 bits given, 1 to 2\^64-1 allowed$"),
     (lambda device: device.alloc(""), r"^nbytes: ''[^;]*; bytes as int, or text such as '8 GB', '8GiB' or '512MiB' wanted$"),
     (lambda device: device.alloc("x"), r"^nbytes: 'x': [^;]*; bytes as int, or text [^;]* wanted$"),
     (lambda device: device.alloc("1e99GiB"), r"^nbytes: '1e99GiB': .*; bytes as int, or text [^;]* wanted$"),
     (lambda device: device.alloc("50%"), r"^nbytes: '50%': a part of a device has no size here; bytes as int, "),
-    (lambda device: gpushare.Gpu(device.gpu.runtime, -1), r"^name: -1 given, an ordinal of 0 or more allowed$"),
+    (lambda device: gpushare.Gpu(device.gpu.runtime, -1), r"^name: -1 given, an ordinal of 0 to 2147483647 allowed$"),
 ])
 def test_a_wrong_size_is_told_what_the_field_takes(device, call, told):
     with pytest.raises(ValueError, match=told):
