@@ -20,13 +20,14 @@ struct Flavour {
   const char* name;
   AllocationStrategy strategy;
   OverQuota over_quota;
+  Bytes page{0};  // in which the device hands out memory; 0: to the byte
 };
 
 class AllocatorContract : public DeviceTest, public ::testing::WithParamInterface<Flavour> {
  protected:
   std::string config() const override {
-    return "sms=100,memory=1GiB,pool_granule=2MiB,clock=" +
-           std::string(wall_clock_ ? "wall" : "virtual");
+    return "sms=100,memory=1GiB,pool_granule=2MiB,page=" + std::to_string(GetParam().page.count()) +
+           ",clock=" + std::string(wall_clock_ ? "wall" : "virtual");
   }
   explicit AllocatorContract(bool wall_clock = false) : wall_clock_(wall_clock) {}
 
@@ -62,9 +63,11 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
     return Allocator::Create(*device_, std::move(options));
   }
   bool swappable() const { return GetParam().strategy == AllocationStrategy::kSwappable; }
+  bool pages() const { return GetParam().page != Bytes(0); }
   bool pooled() const { return GetParam().strategy != AllocationStrategy::kDirect && !swappable(); }
   // The memory that the allocations take: from a pool in multiples of 512 bytes, whatever else the pool holds; swappable
-  // memory in multiples of what the driver maps.
+  // memory in multiples of what the driver maps; direct memory of a device with pages in whole pages or, if it shares one, in
+  // multiples of 512 bytes.
   Bytes Used() {
     return pooled() ? Must(allocator_->stats()).live : Must(device_->stats()).memory.used;
   }
@@ -73,7 +76,12 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
                     : Must(device_->stats()).memory.allocations;
   }
   Bytes Rounded(Bytes size) const {
-    const uint64_t unit = swappable() ? MiB(2).count() : pooled() ? 512 : 1;
+    const Bytes page = GetParam().page;
+    const uint64_t unit = swappable()                       ? MiB(2).count()
+                          : pooled()                        ? 512
+                          : !pages()                        ? 1
+                          : size.count() > page.count() / 2 ? page.count()
+                                                            : 512;
     return Bytes((size.count() + unit - 1) / unit * unit);
   }
   // Expects that neither the quota nor the device has anything in use.
@@ -130,13 +138,14 @@ TEST_P(AllocatorContract, HugeSizesAreRefusedAtOnce) {
 }
 
 TEST_P(AllocatorContract, TheQuotaHoldsToTheByte) {
-  const Bytes one = Rounded(Bytes(1));
-  const Allocation all = Must(allocator_->Allocate(kQuota - one));
-  const Allocation last = Must(allocator_->Allocate(Bytes(1)));
+  const bool direct = GetParam().strategy == AllocationStrategy::kDirect;
+  const Bytes last_size = direct && pages() ? GetParam().page - Bytes(1) : Bytes(1);
+  const Allocation all = Must(allocator_->Allocate(kQuota - Rounded(last_size)));
+  const Allocation last = Must(allocator_->Allocate(last_size));
   const auto over = allocator_->Allocate(Bytes(1));
   ExpectRefused(over.status(), /*could_fit=*/true);
   const uint64_t asked =
-      GetParam().strategy == AllocationStrategy::kPool ? 1 : Rounded(Bytes(1)).count();
+      direct || GetParam().strategy == AllocationStrategy::kPool ? 1 : Rounded(Bytes(1)).count();
   EXPECT_THAT(std::string(over.status().message()),
               HasSubstr((swappable() ? "2 MiB" : std::to_string(asked) + " B") +
                         " asked, 0 B left of its memory quota of 64 MiB"));
@@ -334,6 +343,10 @@ constexpr Flavour kFlavours[] = {
     {"swappable", AllocationStrategy::kSwappable, OverQuota::kFail},
     {"swappable", AllocationStrategy::kSwappable, OverQuota::kWait},
     {"swappable", AllocationStrategy::kSwappable, OverQuota::kReclaim},
+    {"direct_in_pages", AllocationStrategy::kDirect, OverQuota::kFail, MiB(2)},
+    {"direct_in_pages", AllocationStrategy::kDirect, OverQuota::kWait, MiB(2)},
+    {"suballocating_in_pages", AllocationStrategy::kSuballocating, OverQuota::kFail, MiB(2)},
+    {"suballocating_in_pages", AllocationStrategy::kSuballocating, OverQuota::kWait, MiB(2)},
 };
 std::string FlavourName(const ::testing::TestParamInfo<Flavour>& info) {
   constexpr const char* kActions[] = {"fail", "wait", "reclaim"};

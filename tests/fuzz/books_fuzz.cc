@@ -58,6 +58,9 @@ class Sequence {
 
   // Records `thing` if the driver returned it. A refusal at the quota must be true.
   void Took(const Answer& answer, Thing thing) {
+    if (thing.held == Held::kPointer || thing.held == Held::kArray) {
+      thing.asked = std::exchange(thing.bytes, m_.Taken(thing.bytes));
+    }
     if (answer.at_quota) {
       const auto& account = accounts_[thing.tenant][gpu_];
       Require(answer.result == CUDA_ERROR_OUT_OF_MEMORY, "at the quota it is out of memory");
@@ -589,9 +592,9 @@ class Sequence {
   // Takes a while, so that frees behind it are late.
   void Work() {
     Thing* const thing = bytes_.Choose(&things_, [](const Thing& one) {
-      return one.held == Held::kPointer && one.live() && one.bytes > 64;
+      return one.held == Held::kPointer && one.live() && one.asked > 64;
     });
-    if (thing != nullptr) m_.cu->MemsetD8Async(thing->handle, 1, thing->bytes, AnyStream());
+    if (thing != nullptr) m_.cu->MemsetD8Async(thing->handle, 1, thing->asked, AnyStream());
   }
 
   void Give(bool in_order) {
@@ -694,7 +697,8 @@ class Sequence {
         overdrawn |= account.IsOverdrawn();
       }
       Require(pooled >= live_in_pools, "what is live in pools is charged");
-      Require(held[0] + held[1] + pooled == m_.Used(gpu), "what is charged is the driver's count");
+      Require(held[0] + held[1] + pooled == m_.Used(gpu) - m_.UnusedOfPages(gpu),
+              "what is charged is the driver's count");
     }
     refused_ &= overdrawn;
     Require(books_.CheckInvariants().ok(), "the books do not contradict themselves");
@@ -746,7 +750,7 @@ class Sequence {
   const std::unique_ptr<quota::Account> accounts_[2][kGpus] = {
       {*quota::Account::Create(kLimit), *quota::Account::Create(kLimit)},
       {*quota::Account::Create(kLimit), *quota::Account::Create(kLimit)}};
-  Books books_{*m_.cu};
+  Books books_{*m_.cu, nullptr, {.page = m_.page}};
   std::vector<Thing> things_;
   uint64_t number_ = 0;
   struct PoolOf {

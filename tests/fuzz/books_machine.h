@@ -39,6 +39,7 @@ struct Machine {
   const driver::Driver* driver = nullptr;
   const driver::Table* cu = nullptr;
   std::unique_ptr<testing::SimControl> sim;
+  uint64_t page = 0;  // in which the GPUs hand out memory, if GPUSHARE_SIM says so
   Gpu gpus[kGpus];
 
   template <typename F>
@@ -60,6 +61,18 @@ struct Machine {
       Require(cu->MemGetInfo(&free, &total) == CUDA_SUCCESS, "the driver tells what is free");
       return total - free - gpus[gpu].before;
     });
+  }
+  // What no allocation has of the pages that small allocations share.
+  uint64_t UnusedOfPages(int gpu) const {
+    uint64_t unused = 0;
+    Require(sim->pages(gpu, nullptr, &unused) == 0, "the simulated GPU tells of its pages");
+    return unused;
+  }
+  // What an allocation of so many bytes takes.
+  uint64_t Taken(uint64_t bytes) const {
+    if (page == 0) return bytes;
+    const uint64_t unit = bytes > page / 2 ? page : 512;
+    return (bytes + unit - 1) / unit * unit;
   }
   void Faults(const std::string& what) const {
     char error[128];
@@ -98,6 +111,7 @@ inline Machine& TheMachine() {
                           "0,d2d=1GB/s")
                 .ok(),
             "it begins anew");
+    Require(made.sim->pages(0, &made.page, nullptr) == 0, "it tells of its pages");
     auto* const reserve =
         made.Symbol<CUresult(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long)>(
             "cuMemAddressReserve");

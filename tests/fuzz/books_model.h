@@ -29,8 +29,9 @@ constexpr CUdeviceptr kMappedArray = CUdeviceptr{1} << 63;
 struct Thing {
   Held held;
   int tenant;
-  uint64_t handle;  // the address of a pointer
-  uint64_t bytes;
+  uint64_t handle;     // the address of a pointer
+  uint64_t bytes;      // that are charged
+  uint64_t asked = 0;  // of kPointer and kArray: what the program asked for
   int gpu = 0;
   CUcontext context = nullptr;
   CUmemoryPool pool = nullptr;
