@@ -2,8 +2,10 @@
 // The replay where the host has no memory: once a command is appended, nothing that follows needs any.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 
+#include "meter/graph_shape.h"
 #include "meter/replay.h"
 #include "tests/contract/failing_memory.h"
 
@@ -65,6 +67,26 @@ TEST_F(ReplayMemoryTest, ABatchThatIsFoundToRunOnEndsAsInTheModel) {
     }
   }
   EXPECT_GT(refused, 0);
+}
+
+// Two kernels side by side, which the replay keeps in queues of their own.
+TEST_F(ReplayMemoryTest, AGraphWithBranchesNeedsNoneEither) {
+  const auto shape =
+      std::make_shared<BranchedShape>(GraphShape{{1, 0.25f}, {0.6f, 0.5f}}, Branches::Of(2, {}));
+  for (int i = 0; i < 20; ++i) {
+    const Replay::StreamId stream = replay_.AddStream(0, 0);
+    for (int graphs = 0; graphs < 2; ++graphs) {
+      replay_.AppendGraph(stream, kKernel, shape, replay_.now());
+      replay_.Boundary(stream);
+    }
+    const int failed = FailingMemory::failed();
+    {
+      const FailingMemory none;
+      replay_.Complete(stream, replay_.now() + Micros(12));
+      replay_.RemoveStream(stream);  // with a graph that has begun
+    }
+    EXPECT_EQ(FailingMemory::failed(), failed);
+  }
 }
 
 TEST_F(ReplayMemoryTest, WhatFollowsAnAppendNeedsNone) {
