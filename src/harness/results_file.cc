@@ -2,12 +2,15 @@
 #include "harness/results_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
 #include "base/fd_io.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 
 namespace gpushare::harness {
@@ -24,9 +27,28 @@ off_t NextPlace(int fd) {
   return lseek(fd, 0, appends ? SEEK_END : SEEK_CUR);
 }
 
+// Opens a regular file, locks it for as long as it is open, and only then truncates it, so that nothing of another run is lost.
+absl::StatusOr<base::UniqueFd> OpenAlone(const std::string& path) {
+  base::UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  if (!fd) return CannotWriteResults(path, errno);
+  // Any other error comes from a file system without locks.
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot write ", Printable(path, 256),
+                     ": another run is writing it; give each a file of its own"));
+  }
+  if (ftruncate(fd.get(), 0) != 0) return CannotWriteResults(path, errno);
+  return fd;
+}
+
 }  // namespace
 
 absl::StatusOr<ResultsFile> ResultsFile::Open(const std::string& path) {
+  struct stat there;
+  if (stat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode)) {
+    GPUSHARE_ASSIGN_OR_RETURN(base::UniqueFd alone, OpenAlone(path));
+    return ResultsFile(std::move(alone), path);
+  }
   base::UniqueFd fd = base::OpenToWrite(path);
   if (!fd) return CannotWriteResults(path, errno);
   return ResultsFile(std::move(fd), path);

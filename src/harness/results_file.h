@@ -20,7 +20,7 @@ namespace gpushare::harness {
 class ResultsFile {
  public:
   ResultsFile() = default;
-  // Truncates or creates the file. Unavailable: it cannot be written, and why.
+  // Truncates or creates the file, and keeps other runs from writing it. Unavailable: it cannot be written, and why.
   static absl::StatusOr<ResultsFile> Open(const std::string& path);
   // Appends to the existing file.
   static ResultsFile OfStdout();

@@ -73,6 +73,22 @@ TEST_F(ResultsFileTest, IsWrittenAnew) {
   }
 }
 
+TEST_F(ResultsFileTest, IsOfOneRunAtATime) {
+  {
+    auto file = ResultsFile::Open(path_);
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_TRUE(file->Put("the first\n").ok());
+    const absl::Status other = ResultsFile::Open(path_).status();
+    EXPECT_EQ(other.code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(other.message(),
+              absl::StrCat("cannot write ", path_,
+                           ": another run is writing it; give each a file of its own"));
+    EXPECT_TRUE(file->Put("the second\n").ok());
+    EXPECT_EQ(TextOf(path_), "the first\nthe second\n");
+  }
+  EXPECT_TRUE(ResultsFile::Open(path_).ok());
+}
+
 TEST_F(ResultsFileTest, StandardOutputKeepsWhatIsThereAlready) {
   // Runs in a child process, so that the test's own limits stay unchanged.
   for (const int flags : {0, O_APPEND}) {
