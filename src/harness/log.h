@@ -11,7 +11,8 @@ namespace gpushare::harness {
 // The first 64 KiB, where the loader's messages are; empty if there is no such file.
 std::string BeginOfLog(const std::string& path);
 
-// The end of the text for a message, on one line and printable; "it wrote nothing" if it is empty.
+// The end of the text for a message, on one line and printable; "it wrote nothing" if it is empty. Says so if the disk is full, since
+// then the program could not write more.
 std::string EndOfLog(const std::string& path);
 
 }  // namespace gpushare::harness

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "harness/json_error.h"
 #include "harness/whole.h"
 
 namespace gpushare::harness {
@@ -163,8 +164,10 @@ template <typename T, typename Body>
 absl::StatusOr<T> Parsed(std::string_view text, const char* what, const Body& body) {
   try {
     return body(json::parse(text));
+  } catch (const json::parse_error&) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": it is no JSON"));
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": ", error.what()));
+    return absl::InvalidArgumentError(absl::StrCat(what, ": ", WhyWrong(error)));
   }
 }
 

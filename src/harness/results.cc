@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "harness/course_json.h"
+#include "harness/json_error.h"
 #include "harness/whole.h"
 
 namespace gpushare::harness {
@@ -159,11 +160,7 @@ absl::StatusOr<Results> ParseResults(std::string_view text, const std::string& f
     } catch (const ordered_json::parse_error&) {
       return wrong(absl::StrCat(kNoResults, ": the line is no JSON"));
     } catch (const ordered_json::exception& error) {
-      // Drops the first word of "[json.exception.out_of_range.403] key 'case' not found".
-      const std::string why = error.what();
-      const size_t name_end = why.find("] ");
-      return wrong(absl::StrCat(kNoResults, ": ",
-                                name_end == std::string::npos ? why : why.substr(name_end + 2)));
+      return wrong(absl::StrCat(kNoResults, ": ", WhyWrong(error)));
     } catch (const std::exception& error) {
       return wrong(error.what());
     }

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -22,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/fd_io.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "harness/children.h"
@@ -44,6 +44,8 @@ constexpr Nanos kMpsLimit = Seconds(20);
 // How long a library's server may take to become ready or to end; and how long to wait for one that does not tell when it is
 // ready.
 constexpr Nanos kServerLimit = Seconds(20), kServerHeadStart = Seconds(1);
+// A long `harvest` of many tenants tells of itself in some hundred megabytes.
+constexpr size_t kMostTold = size_t{2} << 30;
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -327,18 +329,36 @@ class OneRun {
     return program;
   }
 
+  // What program number `i` says of its run. A library in it may have written anything there.
+  absl::StatusOr<Outcome> ReadOutcome(size_t i) const {
+    const std::string& path = plans_[i].outcome;
+    std::error_code error;
+    const fs::file_status there = fs::status(path, error);
+    if (!fs::exists(there)) {
+      return absl::InternalError(absl::StrCat(
+          NameOf(i), " ended before it had told what came of its run: ", EndOfLog(LogPath(i))));
+    }
+    const auto unreadable = [&](absl::string_view why) {
+      return absl::InternalError(
+          absl::StrCat(NameOf(i), " told of its run what cannot be read: ", why));
+    };
+    if (!fs::is_regular_file(there)) return unreadable("it is no file");
+    if (fs::file_size(path, error) > kMostTold) return unreadable("it is more than 2 GiB");
+    std::string text;
+    if (const int failed = base::ReadFile(path, kMostTold, &text); failed != 0) {
+      return unreadable(absl::StrCat(path, ": ", base::WriteError(failed)));
+    }
+    absl::StatusOr<Outcome> outcome = ParseOutcome(text);
+    if (!outcome.ok()) return unreadable(outcome.status().message());
+    return outcome;
+  }
+
   absl::StatusOr<Outcome> Collect() const {
     Outcome all;
     std::vector<KernelSpans> spans;
     for (size_t i = 0; i < plans_.size(); ++i) {
       const Plan& plan = plans_[i];
-      std::ifstream file(plan.outcome, std::ios::binary);
-      if (!file.is_open()) {
-        return absl::InternalError(absl::StrCat(
-            NameOf(i), " ended before it had told what came of its run: ", EndOfLog(LogPath(i))));
-      }
-      const std::string text{std::istreambuf_iterator<char>(file), {}};
-      GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, ParseOutcome(text));
+      GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, ReadOutcome(i));
       if (!outcome.not_supported.empty()) return absl::UnimplementedError(outcome.not_supported);
       if (!outcome.error.empty() && !plan.tolerant) return absl::InternalError(outcome.error);
       all.setup_cpu_ns += outcome.setup_cpu_ns;

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 
@@ -211,8 +213,11 @@ absl::Status WriteSpans(const std::string& path, const std::vector<KernelSpans>&
 }
 
 absl::StatusOr<std::vector<KernelSpans>> ReadSpans(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
   const auto cut = [&] { return absl::InternalError(absl::StrCat(path, ": it is not whole")); };
+  // To open a pipe would wait for a writer.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return cut();
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file.good()) return cut();
   auto left = static_cast<uint64_t>(file.tellg());
   file.seekg(0);

@@ -13,8 +13,10 @@ namespace gpushare::harness {
 
 absl::Status StartLine::Make(const std::string& path) {
   const base::UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file || ftruncate(file.get(), sizeof(Page)) != 0) return absl::ErrnoToStatus(errno, path);
-  return absl::OkStatus();
+  if (!file) return absl::ErrnoToStatus(errno, path);
+  // Takes the room now: on a full disk a program that touched a page without room would be ended by SIGBUS.
+  const int error = posix_fallocate(file.get(), 0, sizeof(Page));
+  return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, path);
 }
 
 absl::StatusOr<StartLine> StartLine::Open(const std::string& path) {

@@ -722,6 +722,27 @@ class Bench(unittest.TestCase):
         self.assertIn("ends failed: tenant capped ended before it had told what came of its run: no licence", result.stdout)
         self.assertIn("capped.share", result.stdout)
 
+    def test_one_that_writes_where_its_program_tells_of_the_run_does_not_keep_the_others(self):
+        writes = self.library("""
+            #include <fcntl.h>
+            #include <stdlib.h>
+            #include <sys/stat.h>
+            #include <unistd.h>
+            __attribute__((constructor)) static void go(void) {
+              if (!getenv("TO")) return;
+              int made = *getenv("WHAT") == 'p' ? mkfifo(getenv("TO"), 0600) : open(getenv("TO"), O_CREAT | O_WRONLY, 0600);
+              if (made < 0 || (*getenv("WHAT") == 't' && write(made, "not this", 8) != 8)) abort();
+              if (*getenv("WHAT") == 'l' && ftruncate(made, 1L << 40)) abort();
+              _exit(0);
+            }""")
+        methods = [text for what in ("pipe", "text", "long")
+                   for text in ("--method", f"{what}={writes},WHAT={what},CAP=%CAP%,TO=%FOLDER%/outcome-0")]
+        result = self.bench("run", self.path("cap.yaml", CAP), *methods, "--method", "native", "--repetitions", "1")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        for what, why in (("pipe", "it is no file"), ("text", "outcome: it is no JSON"), ("long", "it is more than 2 GiB")):
+            self.assertIn(f"{what} failed: tenant capped told of its run what cannot be read: {why}\n", result.stdout)
+        self.assertRegex(result.stdout, r"capped.share +% +100 ")
+
     def test_a_library_is_told_who_its_tenant_is_and_where_its_files_may_be(self):
         writes = self.library("#include <stdio.h>\n#include <stdlib.h>\n__attribute__((constructor)) static void go(void) "
                               "{ FILE* f = fopen(getenv(\"STATE\"), \"w\"); if (!f || fclose(f)) abort(); }")
@@ -828,6 +849,27 @@ class Bench(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (5, ""), result.stderr)  # nothing was run in vain
         self.assertIn("cannot write /dev/full: No space left on device; it ended there, and 0 runs are in the results",
                       result.stderr)
+
+    def test_a_full_disk_for_a_runs_files(self):
+        scenario, disk = self.path("cap.yaml", CAP), self.path("disk")
+        os.mkdir(disk)
+        unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c"]
+        mount = f"mount -t tmpfs -o size=32k tmpfs {disk}"
+        if shutil.which("unshare") is None or subprocess.run([*unshare, mount], capture_output=True).returncode != 0:
+            self.skipTest("no file system may be mounted here")
+        page = os.sysconf("SC_PAGE_SIZE")
+        reasons = set()
+        for free in range(32 * 1024 // page):
+            fill = f"head -c {32 * 1024 - free * page} /dev/zero > {disk}/fill"
+            bench = f"TMPDIR={disk} {COMMAND} bench run {scenario} --method native --repetitions 1"
+            result = subprocess.run([*unshare, f"{mount} && {fill} && exec env {bench}"], capture_output=True, text=True,
+                                    timeout=200)
+            if result.returncode == 0:  # all of it had room
+                break
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertRegex(result.stdout, "native failed: .*(disk is full|No space left|no room is left in .*TMPDIR)")
+            reasons.add(result.stdout.split("failed: ")[1].replace(disk, ""))
+        self.assertGreater(len(reasons), 2, "each file that has no room fails in its own way")
 
     def test_a_disk_that_is_full_in_the_middle_of_a_line(self):
         out = self.path("out.jsonl")

@@ -40,7 +40,9 @@ bool Write(const Plan& plan, const Outcome& outcome) {
   std::ofstream out(part, std::ios::binary);
   out << FormatOutcome(outcome);
   out.close();
-  return out.good() && std::rename(part.c_str(), plan.outcome.c_str()) == 0;
+  if (out.good() && std::rename(part.c_str(), plan.outcome.c_str()) == 0) return true;
+  std::fprintf(stderr, "%s: the disk is full, or it cannot be written\n", part.c_str());
+  return false;
 }
 
 // A port that tells each kernel where to write its stamps.

@@ -58,6 +58,20 @@ TEST_F(ChildrenTest, OfALongLogTheEndIsTold) {
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 100 << 10) << "KiB; all of it was read";
 }
 
+TEST_F(ChildrenTest, SeveralLinesOfALogAreToldInOne) {
+  Children children;
+  ASSERT_TRUE(children.Start(Shell("echo one; echo two; exit 3")).ok());
+  EXPECT_EQ(children.Wait(Seconds(60)).message(), "the shell ended with status 3: one; two");
+}
+
+TEST_F(ChildrenTest, OneThatPutAPipeInThePlaceOfItsLogIsNotWaitedFor) {
+  Children children;
+  ASSERT_TRUE(
+      children.Start(Shell(absl::StrCat("rm '", log_, "'; mkfifo '", log_, "'; exit 3"))).ok());
+  EXPECT_EQ(children.Wait(Seconds(60)).message(),
+            "the shell ended with status 3: it wrote nothing");
+}
+
 TEST_F(ChildrenTest, OneThatStaysIsAskedToEndAndMayTakeAwayWhatIsItsOwn) {
   const std::string its = log_ + "-socket";
   Program server = Shell(absl::StrCat("trap 'rm ", its, "; exit' TERM; touch ", its,
