@@ -6,6 +6,7 @@
 //                    share is what it had before, or what it asked for if that is less
 //   TENANT.denied    memory requests since the fault that fitted into its quota and were refused
 //   failed           number of other tenants that ended with an error
+//   lost             number of other tenants that did not have their own again until the end
 #include <algorithm>
 #include <optional>
 
@@ -43,8 +44,13 @@ std::string CheckFaults(const Scenario& scenario, const Case& one) {
   return "";
 }
 
-// TENANT.recovery in ms. The fault came in the sample before `fault`.
-double RecoveryMs(const Played& played, const TenantOutcome& tenant, size_t fault, double own) {
+struct Recovery {
+  double ms = 0;
+  bool lost = false;  // it never came; `ms` is until the end
+};
+
+// The fault came in the sample before `fault`.
+Recovery RecoveryOf(const Played& played, const TenantOutcome& tenant, size_t fault, double own) {
   const Span measured = played.windows.measured();
   // The fault comes a little after it is due, so a run that ends one window later has less than a window left: use that.
   const auto length =
@@ -54,11 +60,13 @@ double RecoveryMs(const Played& played, const TenantOutcome& tenant, size_t faul
     const Span window = {first, first + length};
     if (Used(tenant, window) / window.ns() < kEnough * own) recovered = first + 1;
   }
-  if (recovered > fault && recovered + length > measured.last) recovered = measured.last;
-  return static_cast<double>((recovered - fault) * kSample.count()) / 1e6;
+  const bool lost = recovered > fault && recovered + length > measured.last;
+  if (lost) recovered = measured.last;
+  return {static_cast<double>((recovered - fault) * kSample.count()) / 1e6, lost};
 }
 
-void FiguresOfOther(const Played& played, size_t i, Nanos broke_at, std::vector<Figure>* figures) {
+// Returns whether the tenant lost its own.
+bool FiguresOfOther(const Played& played, size_t i, Nanos broke_at, std::vector<Figure>* figures) {
   const TenantOutcome& tenant = played.outcome.tenants[i];
   const Span measured = played.windows.measured();
   const auto fault = std::clamp(static_cast<size_t>((broke_at + kSample - Nanos(1)) / kSample),
@@ -72,9 +80,9 @@ void FiguresOfOther(const Played& played, size_t i, Nanos broke_at, std::vector<
   figures->push_back({tenant.name + ".before", "%", 100 * before});
   figures->push_back({tenant.name + ".after", "%", 100 * part(since), Figure::Better::kHigher});
   const double own = std::min(before, played.one.tenants[i].ask.share.value_or(1));
-  figures->push_back({tenant.name + ".recovery", "ms", RecoveryMs(played, tenant, fault, own),
-                      Figure::Better::kLower});
-  if (played.one.tenants[i].allocations.empty()) return;
+  const Recovery recovery = RecoveryOf(played, tenant, fault, own);
+  figures->push_back({tenant.name + ".recovery", "ms", recovery.ms, Figure::Better::kLower});
+  if (played.one.tenants[i].allocations.empty()) return recovery.lost;
   const auto denied =
       std::count_if(tenant.memory.begin(), tenant.memory.end(), [&](const MemoryRequest& request) {
         return request.at >= broke_at && !request.granted &&
@@ -82,6 +90,7 @@ void FiguresOfOther(const Played& played, size_t i, Nanos broke_at, std::vector<
       });
   figures->push_back(
       {tenant.name + ".denied", "", static_cast<double>(denied), Figure::Better::kLower});
+  return recovery.lost;
 }
 
 void FaultFigures(const Played& played, std::vector<Figure>* figures) {
@@ -89,33 +98,46 @@ void FaultFigures(const Played& played, std::vector<Figure>* figures) {
   for (const TenantOutcome& tenant : played.outcome.tenants) {
     if (tenant.broke_at.has_value()) broke_at = tenant.broke_at;
   }
-  size_t failed = 0;
+  size_t failed = 0, lost = 0;
   for (size_t i = 0; i < played.outcome.tenants.size(); ++i) {
     if (Breaks(played.one.tenants[i])) continue;
     failed += played.outcome.tenants[i].error.empty() ? 0u : 1u;
-    if (broke_at.has_value()) FiguresOfOther(played, i, *broke_at, figures);
+    if (broke_at.has_value()) lost += FiguresOfOther(played, i, *broke_at, figures) ? 1u : 0u;
   }
   // If the fault never came, the run tells nothing about the others.
-  figures->push_back(
-      {"failed", "",
-       broke_at.has_value() ? std::optional<double>(static_cast<double>(failed)) : std::nullopt,
-       Figure::Better::kLower});
+  const auto number = [&](size_t of) {
+    return broke_at.has_value() ? std::optional<double>(static_cast<double>(of)) : std::nullopt;
+  };
+  figures->push_back({"failed", "", number(failed), Figure::Better::kLower});
+  figures->push_back({"lost", "", number(lost), Figure::Better::kLower});
 }
 
 std::string TellFaults(const report::ScenarioReport& scenario, size_t method) {
   const report::Worst failed = report::WorstOf(scenario, method, "failed");
+  const report::Worst lost = report::WorstOf(scenario, method, "lost");
   const report::Worst slowest = report::WorstOf(scenario, method, ".recovery");
+  const report::Worst denied = report::WorstOf(scenario, method, ".denied");
   if (failed.row == nullptr || slowest.row == nullptr) return "";
-  const std::string others = failed.median.value <= 0
-                                 ? "No other tenant failed"
-                                 : absl::StrCat(report::Counted(failed.median, "other tenant"),
-                                                " failed", report::InCase(scenario, failed));
-  if (slowest.median.value <= 0) {
-    return absl::StrCat(others, ", and all kept what is theirs. ");
+  std::string told = failed.median.value <= 0
+                         ? "No other tenant failed"
+                         : absl::StrCat(report::Counted(failed.median, "other tenant"), " failed",
+                                        report::InCase(scenario, failed));
+  const bool is_lost = lost.row != nullptr && lost.median.value > 0;
+  const bool is_denied = denied.row != nullptr && denied.median.value > 0;
+  if (is_lost) {
+    absl::StrAppend(&told, "; ", report::Counted(lost.median, "other"),
+                    " did not have what is theirs again until the end",
+                    report::InCase(scenario, lost));
+  } else if (slowest.median.value > 0) {
+    absl::StrAppend(&told, "; who waited longest had its own again after ",
+                    report::Interval(slowest.median), " ms", report::InCase(scenario, slowest));
   }
-  return absl::StrCat(others, "; who waited longest had its own again after ",
-                      report::Interval(slowest.median), " ms", report::InCase(scenario, slowest),
-                      ". ");
+  if (is_denied) {
+    absl::StrAppend(&told, "; a tenant had ", report::Counted(denied.median, "request"),
+                    " of memory within its quota refused", report::InCase(scenario, denied));
+  }
+  if (!is_lost && !is_denied && slowest.median.value <= 0) told += ", and all kept what is theirs";
+  return told + ". ";
 }
 
 }  // namespace
@@ -132,7 +154,8 @@ const Question& FaultsQuestion() {
                  {".after", "share of the time after the fault"},
                  {".recovery", "from the fault until it had its own again"},
                  {".denied", "requests within its quota that were refused since the fault"},
-                 {"failed", "others that ended with an error"}},
+                 {"failed", "others that ended with an error"},
+                 {"lost", "others that did not have their own again until the end"}},
       .told = TellFaults};
   return question;
 }

@@ -7,9 +7,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "harness/figures.h"
 #include "harness/questions/question.h"
+#include "harness/report/headline.h"
 
 namespace gpushare::harness {
 namespace {
@@ -114,6 +116,7 @@ TEST(FaultFigures, OfOneThatIsNotHurtAndOneThatRecovers) {
   // The first window in which it has four fifths of its share begins 180 ms after the fault.
   EXPECT_NEAR(*figures["b.recovery"], 180, 1e-6);
   EXPECT_EQ(figures["failed"], 0);
+  EXPECT_EQ(figures["lost"], 0);
   EXPECT_EQ(figures.count("broken.before"), 0u);
 }
 
@@ -143,11 +146,37 @@ TEST(FaultFigures, OfOthersThatFailed) {
   EXPECT_EQ(figures["failed"], 1);
   EXPECT_EQ(figures["a.denied"], 1);
   EXPECT_EQ(figures["a.recovery"], 500);  // until the end
+  EXPECT_EQ(figures["lost"], 1);
   // A fault that never happened says nothing about the others.
   broken.broke_at.reset();
   figures = Figures(scenario, {"", {broken, failed}});
   EXPECT_EQ(figures.at("failed"), std::nullopt);
+  EXPECT_EQ(figures.at("lost"), std::nullopt);
   EXPECT_EQ(figures.count("a.recovery"), 0u);
+}
+
+TEST(FaultFigures, AreToldForWhatTheyMean) {
+  Result run = {.scenario = "faults", .one_case = "one", .method = "other"};
+  run.course.question = "faults";
+  run.course.tenants = {{.name = "breaks"}, {.name = "a"}};
+  const auto told = [&run](double recovery, double denied, double failed, double lost) {
+    run.figures = {{"a.recovery", "ms", recovery, Figure::Better::kLower},
+                   {"a.denied", "", denied, Figure::Better::kLower},
+                   {"failed", "", failed, Figure::Better::kLower},
+                   {"lost", "", lost, Figure::Better::kLower}};
+    std::vector<report::Given> given(1);
+    given[0].results.runs = {run};
+    const report::Report made = report::ReportOf(given);
+    return report::HeadlinesOf(made, made.scenarios[0])[0].sentence;
+  };
+  EXPECT_EQ(told(0, 0, 0, 0), "No other tenant failed, and all kept what is theirs.");
+  EXPECT_EQ(told(40, 0, 0, 0),
+            "No other tenant failed; who waited longest had its own again after 40.0 ms.");
+  // The time until the end is none after which a tenant had its own again.
+  EXPECT_EQ(told(500, 0, 1, 1),
+            "1 other tenant failed; 1 other did not have what is theirs again until the end.");
+  EXPECT_EQ(told(0, 5, 0, 0),
+            "No other tenant failed; a tenant had 5 requests of memory within its quota refused.");
 }
 
 TEST(ScaleFigures, OfTheWorstTenantAndOfGroups) {
