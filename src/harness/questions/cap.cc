@@ -40,19 +40,22 @@ void CapFigures(const Played& played, std::vector<Figure>* figures) {
   figures->push_back({"worst_under", "pp", PercentOf(under), Figure::Better::kLower});
 }
 
+// Whether a figure of percentage points is 0 as it would be written.
+bool IsNone(const report::Worst& worst) { return worst.median.value < 0.005; }
+
 std::string TellCaps(const report::ScenarioReport& scenario, size_t method) {
   const report::Worst over = report::WorstOf(scenario, method, "worst_over");
   const report::Worst under = report::WorstOf(scenario, method, "worst_under");
   if (over.row == nullptr || under.row == nullptr) return "";
   const std::string above =
-      over.median.value <= 0
+      IsNone(over)
           ? "No window was above a cap"
           : absl::StrCat("In the worst window a tenant was ", report::Interval(over.median),
                          " percentage points above its cap", report::InCase(scenario, over));
   const std::string below =
-      under.median.value <= 0 ? "none below it"
-                              : absl::StrCat(report::Interval(under.median), " below it in another",
-                                             report::InCase(scenario, under));
+      IsNone(under) ? "none below it"
+                    : absl::StrCat(report::Interval(under.median), " below it in another",
+                                   report::InCase(scenario, under));
   const std::string tenant = report::FarthestTenant(
       over.median.value >= under.median.value ? *over.one : *under.one, method);
   return absl::StrCat(above, ", ", below, ". ", tenant, tenant.empty() ? "" : ". ");

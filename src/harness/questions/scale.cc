@@ -105,8 +105,9 @@ std::string TellScale(const report::ScenarioReport& scenario, size_t method) {
   if (off.row != nullptr && launch.row != nullptr) {
     absl::StrAppend(&text, "No tenant's share was further off what it asked for than ",
                     report::Interval(off.median), " % of that", report::InCase(scenario, off),
-                    "; a launch took ", report::Interval(launch.median),
-                    " us of processor time at most", report::InCase(scenario, launch), ". ");
+                    "; a launch took ", report::Interval(launch.median), " ",
+                    report::UnitName("us"), " of processor time at most",
+                    report::InCase(scenario, launch), ". ");
   }
   if (ready.row != nullptr) {
     absl::StrAppend(&text, "All processes could launch after ", report::Interval(ready.median),

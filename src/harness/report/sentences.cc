@@ -11,14 +11,19 @@ namespace gpushare::harness::report {
 
 namespace {
 
+// Whether a row has the figure: ".p99" of any tenant, or "launch" itself, which "graph_launch" is not.
+bool Has(const Row& row, const std::string& figure) {
+  return absl::StartsWith(figure, ".") ? absl::EndsWith(row.name, figure) : row.name == figure;
+}
+
 // `sign`: 1 for the greatest, -1 for the least.
-Worst ExtremeOf(const ScenarioReport& scenario, size_t method, const std::string& ends,
+Worst ExtremeOf(const ScenarioReport& scenario, size_t method, const std::string& figure,
                 double sign) {
   Worst worst;
   for (const CaseReport& one : scenario.cases) {
     for (const Row& row : one.rows) {
       const auto found = row.by_method.find(method);
-      if (!absl::EndsWith(row.name, ends) || found == row.by_method.end()) continue;
+      if (!Has(row, figure) || found == row.by_method.end()) continue;
       if (worst.row != nullptr && sign * found->second.value <= sign * worst.median.value) continue;
       worst = {&one, &row, found->second};
     }
@@ -28,12 +33,12 @@ Worst ExtremeOf(const ScenarioReport& scenario, size_t method, const std::string
 
 }  // namespace
 
-Worst WorstOf(const ScenarioReport& scenario, size_t method, const std::string& ends) {
-  return ExtremeOf(scenario, method, ends, 1);
+Worst WorstOf(const ScenarioReport& scenario, size_t method, const std::string& figure) {
+  return ExtremeOf(scenario, method, figure, 1);
 }
 
-Worst LeastOf(const ScenarioReport& scenario, size_t method, const std::string& ends) {
-  return ExtremeOf(scenario, method, ends, -1);
+Worst LeastOf(const ScenarioReport& scenario, size_t method, const std::string& figure) {
+  return ExtremeOf(scenario, method, figure, -1);
 }
 
 const Part* PartOf(const CaseReport& one, size_t method) {

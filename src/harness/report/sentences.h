@@ -17,10 +17,10 @@ struct Worst {
   const Row* row = nullptr;
   Median median = {};
 };
-// The greatest median. `ends` is the figure's name, or for a tenant's figure the end of its name.
-Worst WorstOf(const ScenarioReport& scenario, size_t method, const std::string& ends);
+// The greatest median. `figure` is its name, or for a figure of tenants the end of its name: ".p99".
+Worst WorstOf(const ScenarioReport& scenario, size_t method, const std::string& figure);
 // The least median, for figures that are better when higher.
-Worst LeastOf(const ScenarioReport& scenario, size_t method, const std::string& ends);
+Worst LeastOf(const ScenarioReport& scenario, size_t method, const std::string& figure);
 // " (worst in CASE)"; empty for a scenario with one case.
 std::string InCase(const ScenarioReport& scenario, const Worst& worst);
 

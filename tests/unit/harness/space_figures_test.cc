@@ -96,6 +96,22 @@ TEST(OverheadFigures, AreHeldAgainstTheSameNatively) {
   EXPECT_EQ(Figures(scenario, outcome).at("throughput"), std::nullopt);
 }
 
+TEST(OverheadFigures, OfALaunchAreNotToldOfAGraphs) {
+  Result run = {.scenario = "overhead", .one_case = "one", .method = "other"};
+  run.course.question = "overhead";
+  run.figures = {{"throughput", "%", 99.0, Figure::Better::kHigher},
+                 {"launch.host_ratio", "x", 1.25, Figure::Better::kLower},
+                 {"graph_launch.host_ratio", "x", 3.5, Figure::Better::kLower},
+                 {"alloc_free.host_ratio", "x", 2.0, Figure::Better::kLower}};
+  std::vector<report::Given> given(1);
+  given[0].results.runs = {run};
+  const report::Report made = report::ReportOf(given);
+  EXPECT_EQ(report::HeadlinesOf(made, made.scenarios[0])[0].sentence,
+            "By itself a tenant gets at least 99.0 % of the work done that it does natively. A "
+            "launch takes the host 1.25 times as long as the driver's own, an allocation with its "
+            "free 2.00 times.");
+}
+
 TEST(FaultFigures, OfOneThatIsNotHurtAndOneThatRecovers) {
   Tenant breaks, a, b;
   breaks.fault = {Fault::Kind::kKilled, Millis(500)};
