@@ -123,9 +123,12 @@ absl::Status Children::WaitFor(const std::function<bool()>* there, Nanos limit) 
     }
     if (std::chrono::steady_clock::now() >= until) {
       End();
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
+      // What is waited for until it has begun is the latest.
       return absl::DeadlineExceededError(
-          absl::StrCat("it had not ", there == nullptr ? "ended" : "begun", " after ",
-                       std::chrono::duration_cast<std::chrono::seconds>(limit).count(), " s"));
+          there == nullptr
+              ? absl::StrCat("it had not ended after ", seconds, " s")
+              : absl::StrCat(children_.back().name, " had not begun after ", seconds, " s"));
     }
     if (there == nullptr) {
       Rest();

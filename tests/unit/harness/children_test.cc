@@ -160,6 +160,13 @@ TEST_F(ChildrenTest, OneThatEndsBeforeItHasBegunIsNotWaitedFor) {
   }
 }
 
+TEST_F(ChildrenTest, OneThatDoesNotBeginIsNamed) {
+  Children children;
+  ASSERT_TRUE(children.Start(Shell("while :; do sleep 1; done")).ok());
+  EXPECT_EQ(children.WaitUntil([] { return false; }, Nanos(0)).message(),
+            "the shell had not begun after 0 s");
+}
+
 TEST_F(ChildrenTest, WhatTheyStartEndsWithThemThoughTheyEndWell) {
   const std::string pipe = absl::StrCat(::testing::TempDir(), "/children-pipe-", getpid());
   std::filesystem::remove(pipe);
