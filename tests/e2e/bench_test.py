@@ -927,6 +927,12 @@ class Bench(unittest.TestCase):
         self.assertEqual([run for run in runs if "error" in run], [])
         self.assertEqual({run["method"] for run in runs}, {"native"})  # like `bench run`: only the methods that are named
         self.assertIn("</html>", pathlib.Path(self.path("all.html")).read_text())
+        # The report is written though the text is not.
+        with open("/dev/full", "w") as full:
+            unread = subprocess.run([COMMAND, "bench", "all", "--method", "native", "--out", self.path("unread.jsonl"), "--html",
+                                     self.path("unread.html")], stdout=full, stderr=subprocess.PIPE, text=True, timeout=200)
+        self.assertEqual(unread.returncode, 5, unread.stderr)
+        self.assertIn("</html>", pathlib.Path(self.path("unread.html")).read_text())
         # Existing results are not lost.
         again = self.bench("all", "--method", "native", "--out", self.path("new.jsonl"), "--html", self.path("all.html"))
         self.assertEqual((again.returncode, "--force" in again.stderr), (5, True), again.stderr)

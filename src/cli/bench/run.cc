@@ -334,6 +334,11 @@ ExitCode RunBench(const BenchOptions& options) {
     results.runs.push_back(*std::move(result));
   }
   bar.Clear();
+  // The page comes first: it is there though nobody reads the text.
+  ExitCode code = kExitOk;
+  if (!options.html.empty() && written.ok()) {
+    code = WriteFile("bench", options.html, PageOfResults(options.out, results));
+  }
   if (options.out != kStdout) {
     const std::string text = options.sentences ? SummaryText(results) : ResultsText(results);
     Print(text);
@@ -344,10 +349,7 @@ ExitCode RunBench(const BenchOptions& options) {
                 options.html.empty() ? "" : ", report: ", options.html.c_str(),
                 absl::ToDoubleSeconds(absl::Now() - begun));
   }
-  ExitCode code = FinishStdout("bench");
-  if (!options.html.empty() && code == kExitOk && written.ok()) {
-    code = WriteFile("bench", options.html, PageOfResults(options.out, results));
-  }
+  if (const ExitCode shown = FinishStdout("bench"); code == kExitOk) code = shown;
   if (interrupted != 0) EndBySignal("bench", interrupted);
   if (!written.ok()) {
     return Fail("bench", kExitOutput, Incomplete(written, results.runs.size() - 1));

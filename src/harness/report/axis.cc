@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "harness/report/words.h"
@@ -20,6 +21,15 @@ double RoundStep(double length) {
     if (times * power * 6 >= length) return times * power;
   }
   return 10 * power;
+}
+
+// "200k", "1.5M": ticks of long numbers would run into each other.
+std::string Label(double value) {
+  for (const auto& [unit, letter] : {std::pair(1e9, "G"), {1e6, "M"}, {1e3, "k"}}) {
+    const bool is_long = std::fabs(value) >= std::max(unit, 1e4) && std::fabs(value) < 1e12;
+    if (is_long) return absl::StrCat(value / unit, letter);
+  }
+  return absl::StrCat(value);
 }
 
 double Sane(double value, double least, double most) {
@@ -44,7 +54,7 @@ Axis Axis::Linear(double least, double most, double from, double to) {
   // Counts steps instead of adding them up: far from 0 an added step may be lost to rounding.
   for (int i = 0; i <= 12 && first + i <= last; ++i) {
     const double value = (first + i) * step;
-    axis.ticks_.push_back({value, absl::StrCat(std::fabs(value) < step / 2 ? 0 : value)});
+    axis.ticks_.push_back({value, Label(std::fabs(value) < step / 2 ? 0 : value)});
   }
   return axis;
 }
@@ -112,7 +122,7 @@ Axis Axis::Doubling(const std::vector<double>& values, double from, double to) {
     most = std::max(2 * least, *std::max_element(values.begin(), values.end()));
   }
   Axis axis(Kind::kLogarithmic, least, Sane(most, 2, kMostValue), from, to);
-  for (const double value : values) axis.ticks_.push_back({value, absl::StrCat(value)});
+  for (const double value : values) axis.ticks_.push_back({value, Label(value)});
   return axis;
 }
 

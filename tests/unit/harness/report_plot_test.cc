@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "harness/method.h"
 #include "harness/report/axis.h"
@@ -16,6 +18,7 @@
 namespace gpushare::harness::report {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -63,6 +66,18 @@ TEST(ReportAxis, TicksAreRoundAndWithin) {
   EXPECT_EQ(axis.At(NAN), 100);
   for (const Axis::Tick& tick : axis.ticks()) EXPECT_EQ(std::fmod(tick.value, 20), 0);
   EXPECT_EQ(Axis::Within(1, 3, 0, 200).At(3), 200);
+}
+
+TEST(ReportAxis, LabelsOfLongNumbersAreShort) {
+  const auto labels = [](double most) {
+    const Axis axis = Axis::Linear(0, most, 0, 100);
+    std::vector<std::string> texts;
+    for (const Axis::Tick& tick : axis.ticks()) texts.push_back(tick.label);
+    return texts;
+  };
+  EXPECT_THAT(labels(1'265'813), ElementsAre("0", "500k", "1M", "1.5M"));
+  EXPECT_THAT(labels(4100), ElementsAre("0", "1000", "2000", "3000", "4000", "5000"));
+  EXPECT_THAT(labels(3e9), ElementsAre("0", "500M", "1G", "1.5G", "2G", "2.5G", "3G"));
 }
 
 TEST(ReportAxis, OfStrangeValues) {
