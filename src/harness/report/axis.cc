@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr double kLeastLogarithm = 1e-9, kMostValue = 1e300;
 constexpr int kMostNines = 9;
+// In the units of a plot: the width of a digit of a label, and the least distance between two labels.
+constexpr double kDigit = 6.5, kLabelGap = 3;
 
 // The step, 1, 2 or 5 times a power of ten, of which at most six make up `length`.
 double RoundStep(double length) {
@@ -123,6 +126,19 @@ Axis Axis::Doubling(const std::vector<double>& values, double from, double to) {
   }
   Axis axis(Kind::kLogarithmic, least, Sane(most, 2, kMostValue), from, to);
   for (const double value : values) axis.ticks_.push_back({value, Label(value)});
+  std::sort(axis.ticks_.begin(), axis.ticks_.end(),
+            [](const Tick& a, const Tick& b) { return a.value > b.value; });
+  // From the greatest on, those that would run into the label before them have none.
+  double room_ends = std::numeric_limits<double>::infinity();
+  for (Tick& tick : axis.ticks_) {
+    const double half = kDigit * static_cast<double>(tick.label.size()) / 2;
+    const double at = axis.At(tick.value);
+    if (at + half + kLabelGap > room_ends) {
+      tick.label.clear();
+    } else {
+      room_ends = at - half;
+    }
+  }
   return axis;
 }
 

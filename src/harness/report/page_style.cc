@@ -69,6 +69,7 @@ svg .name { fill: var(--ink); }
 .c0 { --ink: var(--k0); } .c1 { --ink: var(--k1); } .c2 { --ink: var(--k2); } .c3 { --ink: var(--k3); }
 .c4 { --ink: var(--k4); } .c5 { --ink: var(--k5); } .cn { --ink: var(--faint); }
 .d1 { stroke-dasharray: 7 2; } .d2 { stroke-dasharray: 2 2; } .d3 { stroke-dasharray: 8 2 2 2; }
+.d4 { stroke-dasharray: 11 4; } .d5 { stroke-dasharray: 4 4; } .dn { stroke-dasharray: 1 3; }
 @media (max-width: 600px) {
   /* Names stay where they are while the figures are moved, and have the units. */
   th.u, td.u { display: none; }

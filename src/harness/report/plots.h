@@ -24,7 +24,7 @@ std::vector<Plot> LatencyPlots(const Report& report, const CaseReport& one);
 // Bars by method: one plot for each figure that has a better direction, and one for the part of native's device time that each
 // method leaves unused.
 std::vector<Plot> BarPlots(const Report& report, const CaseReport& one);
-// Figures that have a better direction, over the number of tenants. For scenarios of three or more cases with different numbers of
+// Figures that have a better direction, over the number of tenants. For those of three or more cases, all with different numbers of
 // tenants.
 std::vector<Plot> ScalePlots(const Report& report, const ScenarioReport& scenario);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,30 @@ struct ScalePoint {
   Median median;
 };
 using ScaleLines = std::map<size_t, std::vector<ScalePoint>>;  // by method
+
+// A figure, and the numbers of tenants of the cases that have it.
+struct ScaleFigure {
+  const Row* row;
+  std::set<double> numbers;
+  bool twice = false;  // two cases have the same number, so they differ in something else
+};
+
+// Of figures with a better direction, in the order in which the cases have them.
+std::vector<ScaleFigure> FiguresOf(const ScenarioReport& scenario) {
+  std::vector<ScaleFigure> figures;
+  std::map<std::string, size_t> places;
+  for (const CaseReport& one : scenario.cases) {
+    for (const Row& row : one.rows) {
+      if (row.better == Figure::Better::kNeither) continue;
+      const auto [place, is_new] = places.emplace(row.name, figures.size());
+      if (is_new) figures.push_back({&row, {}});
+      ScaleFigure& figure = figures[place->second];
+      const bool first = figure.numbers.insert(static_cast<double>(one.count)).second;
+      figure.twice = figure.twice || !first;
+    }
+  }
+  return figures;
+}
 
 ScaleLines LinesOf(const ScenarioReport& scenario, const std::string& figure) {
   ScaleLines lines;
@@ -71,17 +97,13 @@ Plot ScalePlot(const Report& report, const Row& row, const std::vector<double>& 
 }  // namespace
 
 std::vector<Plot> ScalePlots(const Report& report, const ScenarioReport& scenario) {
-  std::set<double> numbers;
-  for (const CaseReport& one : scenario.cases) {
-    if (!numbers.insert(static_cast<double>(one.count)).second) return {};
-  }
-  if (numbers.size() < 3) return {};
   std::vector<Plot> plots;
-  for (const Row& row : scenario.cases.front().rows) {
-    if (row.better == Figure::Better::kNeither) continue;
-    const ScaleLines lines = LinesOf(scenario, row.name);
+  for (const ScaleFigure& figure : FiguresOf(scenario)) {
+    if (figure.twice || figure.numbers.size() < 3) continue;
+    const ScaleLines lines = LinesOf(scenario, figure.row->name);
     if (lines.empty()) continue;
-    plots.push_back(ScalePlot(report, row, {numbers.begin(), numbers.end()}, lines));
+    plots.push_back(
+        ScalePlot(report, *figure.row, {figure.numbers.begin(), figure.numbers.end()}, lines));
   }
   return plots;
 }

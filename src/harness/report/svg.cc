@@ -11,8 +11,8 @@
 namespace gpushare::harness::report {
 namespace {
 
-constexpr size_t kColours = 6, kDashes = 4;
-constexpr double kColumn = 0.5;  // the width of a pixel on a high-resolution screen
+constexpr size_t kColours = 6, kDashes = 6;  // one of each for every method of gpushare's own
+constexpr double kColumn = 0.5;              // the width of a pixel on a high-resolution screen
 constexpr double kTextSize = 11;
 
 // Writes one decimal, a tenth of a pixel: such numbers are half the size of a page with many plots.
@@ -26,9 +26,9 @@ void AppendTenths(std::string* out, double value) {
 }  // namespace
 
 std::string StyleOf(size_t index) {
-  if (index == kOfNobody) return "cn d2";
-  // Colours and dashes repeat together after twelve; from then on the dash is shifted.
-  return absl::StrCat(ColourOf(index), " d", (index + index / 12) % kDashes);
+  if (index == kOfNobody) return "cn dn";
+  // Where colours repeat, the dash is shifted.
+  return absl::StrCat(ColourOf(index), " d", (index + index / kColours) % kDashes);
 }
 std::string ColourOf(size_t index) {
   return index == kOfNobody ? "cn" : absl::StrCat("c", index % kColours);
@@ -90,8 +90,12 @@ void Svg::Mark(double x, double y, size_t shape, const std::string& style, std::
   AppendTenths(&out_, x);
   out_ += ' ';
   AppendTenths(&out_, y);
-  constexpr const char* kShapes[] = {"M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z", "M-3.5-3.5h7v7h-7z",
-                                     "M0-5L5 0L0 5L-5 0z", "M0-5L4.6 3.5H-4.6z"};
+  constexpr const char* kShapes[] = {"M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
+                                     "M-3.5-3.5h7v7h-7z",
+                                     "M0-5L5 0L0 5L-5 0z",
+                                     "M0-5L4.6 3.5H-4.6z",
+                                     "M0 5L4.6-3.5H-4.6z",
+                                     "M-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z"};
   absl::StrAppend(&out_, ")\" d=\"", kShapes[shape % std::size(kShapes)], "\"><title>",
                   Markup(about), "</title></path>\n");
 }

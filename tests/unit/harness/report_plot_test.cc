@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "harness/method.h"
 #include "harness/report/axis.h"
 #include "harness/report/plots.h"
@@ -80,6 +81,13 @@ TEST(ReportAxis, LabelsOfLongNumbersAreShort) {
   EXPECT_THAT(labels(3e9), ElementsAre("0", "500M", "1G", "1.5G", "2G", "2.5G", "3G"));
 }
 
+TEST(ReportAxis, LabelsDoNotRunIntoEachOther) {
+  const Axis axis = Axis::Doubling({1, 10, 60, 100, 1000, 10'000}, 40, 240);
+  std::vector<std::string> labels;
+  for (const Axis::Tick& tick : axis.ticks()) labels.push_back(tick.label);
+  EXPECT_THAT(labels, ElementsAre("10k", "1000", "100", "", "10", "1"));
+}
+
 TEST(ReportAxis, OfStrangeValues) {
   for (const double least : {0.0, -1e308, 1e308, 5.0, 1e-320, double{INFINITY}, double{NAN}}) {
     for (const double most : {0.0, -1e308, 1e308, 5.0, 1e-320, double{INFINITY}, double{NAN}}) {
@@ -120,9 +128,23 @@ TEST(ReportSvg, NoTwoOfTwentyStylesAreTheSame) {
   std::set<std::string> styles = {StyleOf(kOfNobody)}, colours = {ColourOf(kOfNobody)};
   for (size_t i = 0; i < 24; ++i) styles.insert(StyleOf(i));
   EXPECT_EQ(styles.size(), 25u);
-  // Each of the project's own methods has its own colour.
-  for (size_t i = 0; i < MethodNames().size(); ++i) colours.insert(ColourOf(i));
+  // Each of the project's own methods has its own colour, dash and mark.
+  std::set<std::string> dashes, marks;
+  const auto dash = [](size_t index) {
+    const std::string style = StyleOf(index);
+    return style.substr(style.find(' '));
+  };
+  dashes.insert(dash(kOfNobody));
+  for (size_t i = 0; i < MethodNames().size(); ++i) {
+    colours.insert(ColourOf(i));
+    dashes.insert(dash(i));
+    Svg svg(10, "a mark");
+    svg.Mark(0, 0, i, "", "");
+    marks.insert(std::move(svg).Take());
+  }
   EXPECT_EQ(colours.size(), MethodNames().size() + 1);
+  EXPECT_EQ(dashes.size(), MethodNames().size() + 1);
+  EXPECT_EQ(marks.size(), MethodNames().size());
 }
 
 TEST(ReportPlots, ASingleWindowIsNoCourse) {
@@ -228,6 +250,27 @@ TEST(ReportPlots, ScaleNeedsThreeNumbersOfTenants) {
   const std::vector<Plot> plots = ScalePlots(report, report.scenarios[0]);
   ASSERT_FALSE(plots.empty());
   EXPECT_THAT(plots[0].svg, HasSubstr(">16<"));
+}
+
+TEST(ReportPlots, ScaleIsOfTheCasesThatHaveTheFigure) {
+  // Tenants in one program, and processes apart: of each number there is a case of either.
+  std::vector<Result> runs;
+  for (const size_t number : {1u, 50u, 500u}) {
+    for (const char* const figure : {"launch", "ready_last"}) {
+      Result& run = runs.emplace_back();
+      run = {.scenario = "scale", .method = "gpushare"};
+      run.one_case = absl::StrCat(figure, "-", number);
+      run.course.question = "scale";
+      run.course.unnamed = number;
+      run.figures = {{figure, "us", static_cast<double>(number), Figure::Better::kLower}};
+    }
+  }
+  const std::vector<Given> given = {GivenRuns(runs)};
+  const Report report = ReportOf(given);
+  const std::vector<Plot> plots = ScalePlots(report, report.scenarios[0]);
+  ASSERT_EQ(plots.size(), 2u);
+  EXPECT_THAT(plots[0].caption, HasSubstr("processor time of a launch by the number of tenants"));
+  EXPECT_THAT(plots[1].caption, HasSubstr("until all processes can launch"));
 }
 
 TEST(ReportPlots, ARunOfManyWindowsIsDrawnWithWhatAPlotCanShow) {
