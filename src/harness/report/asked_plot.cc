@@ -71,6 +71,8 @@ Plot AskedPlot(const Report& report, const CaseReport& one, std::span<const std:
 std::vector<Plot> AskedPlots(const Report& report, const CaseReport& one) {
   std::vector<std::string> tenants;
   for (const std::string& tenant : one.tenants) {
+    // Some questions have other figures than shares.
+    if (FindRow(one, ShareFigure(tenant)) == nullptr) continue;
     for (const Part& part : one.parts) {
       if (!AskedOf(part, tenant).has_value()) continue;
       tenants.push_back(tenant);

@@ -43,12 +43,13 @@ Plot BarPlot(const Report& report, const CaseReport& one, const Row& row,
       const double from = x.At(std::min(0.0, median.value)), to = x.At(std::max(0.0, median.value));
       svg.Box(from, y - 6, to - from, 12, absl::StrCat("bar ", ColourOf(part.method)));
       if (median.low != median.high) svg.Line(x.At(median.low), y, x.At(median.high), y, "whisker");
-      svg.Text(kPlotWidth - 2, y + 4, Anchor::kEnd, Number(median.value));
+      const Median itself = {median.value, median.value, median.value};
+      svg.Text(kPlotWidth - 2, y + 4, Anchor::kEnd, IntervalIn(row.unit, itself));
     }
     y += kBarsRow;
   }
   return {absl::StrCat(
-              title, ", ", UnitName(row.unit),
+              title, row.unit.empty() ? "" : ", ", UnitName(row.unit),
               row.better == Figure::Better::kLower ? " (less is better)" : " (more is better)"),
           std::move(svg).Take()};
 }

@@ -20,6 +20,7 @@ namespace gpushare::harness::report {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -202,6 +203,25 @@ TEST(ReportPlots, ManyTenantsAreSeveralPlotsOnOneScale) {
   EXPECT_THAT(asked[2].svg, HasSubstr(">6%<"));
   EXPECT_THAT(asked[2].svg, Not(HasSubstr(">100%<")));
   EXPECT_THAT(SharePlots(report, one)[0].svg, HasSubstr(">6<"));
+}
+
+TEST(ReportPlots, SharesAreAskedAgainstGotOnlyWhereTheyAreFigures) {
+  Result run = ShareRun("gpushare", 0, 75, 75);
+  run.figures = {{"a.after", "%", 20.0, Figure::Better::kHigher}};
+  const std::vector<Given> given = {GivenRuns({run})};
+  const Report report = ReportOf(given);
+  EXPECT_TRUE(AskedPlots(report, report.scenarios[0].cases[0]).empty());
+}
+
+TEST(ReportPlots, ACountIsWholeAndHasNoUnit) {
+  Result run = ShareRun("gpushare", 0, 75, 75);
+  run.figures = {{"hurt", "", 19.0, Figure::Better::kLower}};
+  const std::vector<Given> given = {GivenRuns({run})};
+  const Report report = ReportOf(given);
+  const std::vector<Plot> bars = BarPlots(report, report.scenarios[0].cases[0]);
+  ASSERT_EQ(bars.size(), 1u);
+  EXPECT_THAT(bars[0].caption, EndsWith("refused (less is better)"));
+  EXPECT_THAT(bars[0].svg, HasSubstr(">19<"));
 }
 
 TEST(ReportPlots, OverheadIsAgainstNative) {
