@@ -35,7 +35,7 @@ absl::Status ReadApart(const yaml::Reader& in, const yaml::Node& value, const st
 
 std::string CheckScale(const Scenario&, const Case& one) {
   for (const Tenant& tenant : one.tenants) {
-    if (tenant.mode == player::PlayMode::kOpenLoop) {
+    if (ServesRequests(tenant)) {
       return "the mode 'backlog' or 'sync' is wanted for the question 'scale'";
     }
     if (!tenant.ask.share.has_value() && !IsApart(one)) {

@@ -261,6 +261,9 @@ TEST(Scenario, AnEntryMayStandForMany) {
   EXPECT_THAT(refused("apart: true", "apart: maybe"), HasSubstr("s.yaml:11: cases[1].apart"));
   EXPECT_THAT(refused("apart: true", "apart: false"), HasSubstr("each tenant needs 'share'"));
   EXPECT_THAT(refused("mode: sync", "mode: requests, load: 5%"), HasSubstr("'backlog' or 'sync'"));
+  EXPECT_THAT(refused("mode: sync, work: {kernels: 3us}",
+                      "mode: batches, load: 5%, batches: {1: {kernels: 3us}}"),
+              HasSubstr("'backlog' or 'sync'"));
   EXPECT_THAT(refused("count: 2, share: 50%, mode: sync, work: {kernels: 3us}",
                       "count: 9000, share: 50%, work: {kernels: 3us, repeat: 10000}"),
               HasSubstr("at most 10000000 kernels of all tenants together"));
