@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -149,6 +150,18 @@ class CalibrateTest(Bed):
         self.assertEqual(profile["not_measured"]["slice"], "it had not ended after 8 s")
         self.assertEqual(profile["settings"]["launch_host"], "1000000ns")
         self.assertIn("teardown", profile["settings"])
+
+    def test_a_full_disk_for_its_files(self):
+        unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c"]
+        mount = f"mount -t tmpfs -o size=32k tmpfs {self.temporary}"
+        if shutil.which("unshare") is None or subprocess.run([*unshare, mount], capture_output=True).returncode != 0:
+            self.skipTest("no file system may be mounted here")
+        fill = f"head -c 32k /dev/zero > {self.temporary}/fill"
+        done = subprocess.run([*unshare, f"{mount} && {fill} && exec {COMMAND} bench calibrate --gpu sim --quiet"],
+                              env=self.environment({}), cwd=self.folder, timeout=200, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, "part slices, process . ended with status .*: .*no room is left in .*TMPDIR")
+        self.assertNotIn("signal", done.stderr)
 
     def test_results_are_not_written_over(self):
         (self.folder / "gpu-profile.yaml").write_text("mine\n")

@@ -13,9 +13,10 @@ namespace gpushare::harness {
 
 absl::StatusOr<Meeting> Meeting::Open(const std::string& path) {
   const base::UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  // ftruncate() adds zeros, so it does not matter which process comes first.
-  if (file.get() < 0 || ftruncate(file.get(), sizeof(Page)) != 0) {
-    return absl::ErrnoToStatus(errno, path);
+  if (file.get() < 0) return absl::ErrnoToStatus(errno, path);
+  // Adds zeros, so it does not matter which process comes first. On a full disk it fails, where a touch of the page would be SIGBUS.
+  if (const int error = posix_fallocate(file.get(), 0, sizeof(Page)); error != 0) {
+    return absl::ErrnoToStatus(error, path);
   }
   void* const page = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (page == MAP_FAILED) return absl::ErrnoToStatus(errno, path);
