@@ -96,13 +96,18 @@ Time LinkBook::Look(Time now, Changed& changed) {
   return next;
 }
 
-// The best rate may be built on what it said, so it is measured anew.
+// The best rate may be built on what it said, so it is measured anew; and who was slow by that rate is waited for again.
 void LinkBook::Unbind(Member& member, size_t way) {
   Way& its = member.ways[way];
   if (!std::exchange(its.bound, false)) return;
+  Widen(member, way);
   Queue& queue = QueueOf(its.band, way);
   queue.best = 0;
   queue.since = Time{};
+  queue.widened_until = Time{};
+  for (Member& other : members_) {
+    if (other.ways[way].band == its.band) other.ways[way].slow_until = Time{};
+  }
 }
 
 void LinkBook::Read(Member& member, size_t way, Time now) {
@@ -190,6 +195,7 @@ void LinkBook::Measure(sched::Band band, size_t way, Time now) {
   queue.done = 0;
   const double rate = std::min(done / ns, kFastest);
   const bool busy = rate >= kBusy * queue.best;
+  Narrow(band, way, queue.best > 0 ? rate / queue.best : 1, now);
   bool waited = false;
   for (Member& member : members_) {
     Way& its = member.ways[way];
@@ -198,15 +204,80 @@ void LinkBook::Measure(sched::Band band, size_t way, Time now) {
         static_cast<double>(member.seat->limits->copy_rate[way].load(kRelaxed)) * 1e-9;
     const uint64_t given = its.given - std::exchange(its.given_then, its.given);
     its.limited = limit > 0 && static_cast<double>(given) >= kBusy * limit * ns;
+    if (queue.best < kBusy * its.slow_by) {  // a mark that time has lowered since
+      its.slow = Nanos(0);
+      its.slow_until = Time{};
+      its.slow_by = 0;
+    }
     if (!std::exchange(its.waited, false)) continue;
     waited = true;
-    its.slow = busy ? Nanos(0) : std::clamp(2 * its.slow, kSlow, kSlowest);
+    // Such a process gets its part by less of the others' in flight as well (Narrow()).
+    const bool goes_on = its.little ? rate >= kNearlyBusy * queue.best : busy;
+    its.slow = goes_on ? Nanos(0) : std::clamp(2 * its.slow, kSlow, kSlowest);
     its.slow_until = now + its.slow;
+    its.slow_by = goes_on ? 0 : queue.best;
   }
   // What the link can do may become less. It shows while nobody is waited for: who is may not lower the mark by which it is
   // judged, a little in each window.
   const double decay = std::exchange(queue.idle, false) ? kIdleDecay : kDecay;
-  queue.best = std::max(waited && busy ? queue.best : queue.best * (1 - decay), rate);
+  const bool keeps = (waited || queue.window < kWholeWindow) && busy;
+  queue.best = std::max(keeps ? queue.best : queue.best * (1 - decay), rate);
+}
+
+void LinkBook::Narrow(sched::Band band, size_t way, double busy, Time now) {
+  Queue& queue = QueueOf(band, way);
+  double weights = 0, given = 0;
+  for (const Member& member : members_) {
+    const Way& its = member.ways[way];
+    if (BandOf(member) != band || !its.bound) continue;
+    weights += member.weight;
+    given += static_cast<double>(its.given - its.given_then);
+  }
+  bool narrow = false, hampered = false, waited = false;
+  for (Member& member : members_) {
+    Way& its = member.ways[way];
+    if (BandOf(member) != band || !its.bound) continue;
+    const double part = member.weight / weights * given;
+    const auto had = static_cast<double>(its.given - its.given_then);
+    waited |= its.waited && its.little;
+    if (had >= part) {
+      its.narrow = true;
+    } else if (had < kFair * part && !its.limited && its.granted > its.given) {
+      its.narrow = false;
+      its.little = hampered = true;
+    }
+    narrow |= its.narrow;
+  }
+  if (waited) return;  // then that is why the link was not busy, or nobody hampered
+  // That was judged by a mark that time has lowered since.
+  if (queue.best < kBusy * queue.widened_by) {
+    queue.widened = Nanos(0);
+    queue.widened_until = Time{};
+  }
+  if (busy < kNearlyBusy && queue.window < kWholeWindow) {
+    queue.window /= kStep;
+    if (std::exchange(queue.narrowed, false)) {
+      queue.widened = std::clamp(2 * queue.widened, kSlow, kSlowest);
+      queue.widened_until = now + queue.widened;
+      queue.widened_by = queue.best;
+    }
+  } else if (!hampered || !narrow) {
+    queue.window *= 1 + kWiden;
+  } else if (now >= queue.widened_until) {
+    queue.window *= kStep;
+    queue.narrowed = true;
+  }
+  queue.window = std::clamp(queue.window, static_cast<double>(kLeastWindow),
+                            static_cast<double>(kWholeWindow));
+  if (queue.window < kWholeWindow) return;
+  for (Member& member : members_) {
+    if (BandOf(member) == band) member.ways[way].little = false;
+  }
+}
+
+void LinkBook::Widen(Member& member, size_t way) {
+  member.ways[way].narrow = member.ways[way].little = false;
+  member.seat->limits->link_window[way].store(0, kRelaxed);
 }
 
 Time LinkBook::Serve(sched::Band band, size_t way, Time now, Changed& changed) {
@@ -223,12 +294,16 @@ Time LinkBook::Serve(sched::Band band, size_t way, Time now, Changed& changed) {
       its.had = std::max(its.had, QueueOf(band, way).reached);
     }
     // The best rate stays, or processes that copy now and then would never be waited for.
-    if (its.bound && !bound) Say(member, way, kUnbound, changed);
+    if (its.bound && !bound) {
+      Say(member, way, kUnbound, changed);
+      Widen(member, way);
+    }
     its.bound = bound;
   }
   Queue& queue = QueueOf(band, way);
   if (copying < 2) {
     queue.since = Time{};
+    queue.window = kWholeWindow;
     return kNever;
   }
   Weigh(band, way);
@@ -236,7 +311,11 @@ Time LinkBook::Serve(sched::Band band, size_t way, Time now, Changed& changed) {
   Grant(band, way, now);
   for (Member& member : members_) {
     const Way& its = member.ways[way];
-    if (BandOf(member) == band && its.bound) Say(member, way, its.granted, changed);
+    if (BandOf(member) != band || !its.bound) continue;
+    const bool narrow = its.narrow && queue.window < static_cast<double>(kWholeWindow);
+    member.seat->limits->link_window[way].store(narrow ? static_cast<uint64_t>(queue.window) : 0,
+                                                kRelaxed);
+    Say(member, way, its.granted, changed);
   }
   return now + LookEvery(queue);
 }

@@ -5,8 +5,8 @@
 // the process that is furthest behind gets the next one. A process that comes back from a pause starts level with the others.
 // Grants are given ahead, enough of them to keep the link busy from one look to the next, so that no copy waits for an answer.
 // Who is furthest behind is waited for while it copies what it was granted, for a device executes copies in the order in which it
-// gets them and not by weight; but only if it keeps the link busy meanwhile. A process that copies while no other does is not
-// bound.
+// gets them and not by weight; but only if it keeps the link busy meanwhile. Beside one that has too little in flight for that, the
+// others have less in flight as well. A process that copies while no other does is not bound.
 //
 //   LinkBook book;
 //   LinkBook::Member* a = book.Join(tenant, seat, changed);
@@ -54,9 +54,17 @@ class LinkBook {
   static constexpr Nanos kSlow = Millis(100), kSlowest = Millis(1600);
   static constexpr double kBusy = 0.85;
   // No link counts as faster, for what is done is only what processes say.
-  static constexpr double kFastest = 128;  // bytes per ns
+  static constexpr double kFastest = 1024;  // bytes per ns
   // By such a part the best rate becomes less in each window with a lower one; in one in which the link was idle, by kIdleDecay.
   static constexpr double kDecay = 0.05, kIdleDecay = 0.01;
+  // A device copies in order, so who has little in flight has of the link what that is of all that is in flight. As long as such a
+  // process has less than kFair of its part, those that have theirs may have less in flight: in each window kStep of what they had,
+  // down to kLeastWindow. If that leaves the link less than kNearlyBusy as busy as it can be, they have one step more for kSlow to
+  // kSlowest. Such a process is waited for only if that costs no more either.
+  static constexpr uint64_t kWholeWindow = uint64_t{8} << 20, kLeastWindow = uint64_t{256} << 10;
+  static constexpr double kFair = 0.9, kNearlyBusy = 0.95, kStep = 0.75;
+  // By such a part they may have more in each window in which nobody has less than its part.
+  static constexpr double kWiden = 0.05;
 
   struct Member {
     const TimeBook::Tenant* tenant = nullptr;  // says what it weighs
@@ -78,9 +86,12 @@ class LinkBook {
       bool bound = false;       // by its grants, because another copies too
       bool waited = false;      // others have waited for it in this window
       uint64_t given_then = 0;  // when the window began
-      bool limited = false;     // its tenant's limit on copies holds it: it is not waited for
-      Time slow_until{};        // it is not waited for
-      Nanos slow{0};            // how long it was not waited for when it last was slow
+      bool narrow = false;      // it has its part, and another with less in flight does not
+      bool little = false;  // it had less than its part because of that, since the window was whole
+      bool limited = false;  // its tenant's limit on copies holds it: it is not waited for
+      Time slow_until{};     // it is not waited for
+      Nanos slow{0};         // how long it was not waited for when it last was slow
+      double slow_by = 0;    // the best rate by which it was slow
     };
     std::array<Way, 2> ways;  // to the device, from it
     double weight = 1;        // scratch of Serve()
@@ -93,11 +104,16 @@ class LinkBook {
 
  private:
   struct Queue {
-    double reached = 0;  // the greatest virtual time at which a grant began
-    Time since{};        // when the window began; Time{}: there is none
-    uint64_t done = 0;   // in the window
-    double best = 0;     // bytes per ns, of a window; 0: not known
-    bool idle = false;   // a look of the window found nothing in flight
+    double reached = 0;            // the greatest virtual time at which a grant began
+    Time since{};                  // when the window began; Time{}: there is none
+    uint64_t done = 0;             // in the window
+    double best = 0;               // bytes per ns, of a window; 0: not known
+    bool idle = false;             // a look of the window found nothing in flight
+    double window = kWholeWindow;  // bytes: what those that are narrow may have in flight
+    Time widened_until{};          // until then the window does not become less
+    Nanos widened{0};              // how long that was
+    double widened_by = 0;         // the best rate by which it was too narrow
+    bool narrowed = false;         // the latest step made it narrower
   };
   static Nanos LookEvery(const Queue& queue);
   static bool IsSlow(const Member::Way& way, const Queue& queue, Time now);
@@ -109,6 +125,9 @@ class LinkBook {
   void Measure(sched::Band band, size_t way, Time now);
   Time Serve(sched::Band band, size_t way, Time now, Changed& changed);
   void Grant(sched::Band band, size_t way, Time now);
+  // Decides how much those may have in flight that have their part. `busy`: how busy the link was in the window, of what it can be.
+  void Narrow(sched::Band band, size_t way, double busy, Time now);
+  static void Widen(Member& member, size_t way);
 
   std::list<Member> members_;
   std::array<std::array<Queue, 2>, 3> queues_;  // by priority and direction

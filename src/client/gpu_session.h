@@ -85,6 +85,7 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   }
   bool OthersGoFirst() const override { return below_.load(std::memory_order_relaxed); }
   gate::LinkState Link(gate::CopyDirection direction) const override;
+  uint64_t LinkWindow(gate::CopyDirection direction) const override;
   bool TakeLink(gate::CopyDirection direction, uint64_t bytes, bool force, Time now) override;
   void LinkDone(gate::CopyDirection direction, uint64_t bytes) override;
   gate::CopyState Copies(gate::CopyDirection direction, Time now) override;

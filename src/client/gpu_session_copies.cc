@@ -87,6 +87,12 @@ gate::LinkState GpuSession::Link(gate::CopyDirection direction) const {
                                                                    : gate::LinkState::kShared;
 }
 
+uint64_t GpuSession::LinkWindow(gate::CopyDirection direction) const {
+  if (!shares_link_.load(std::memory_order_relaxed) || fork_mark_->InChild()) return 0;
+  const std::lock_guard lock(lock_);
+  return lost_ ? 0 : pages_->limits->link_window[static_cast<size_t>(direction)].load();
+}
+
 // With lock_.
 uint64_t GpuSession::Granted(size_t way) const {
   return lost_ ? 0 : pages_->limits->link_granted[way].load();

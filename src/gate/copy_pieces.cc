@@ -20,6 +20,8 @@ namespace {
 // Two of the largest pieces are 8 MiB. Smaller pieces would cost some percent of the link, and host time for their markers.
 constexpr uint64_t kLargestPiece = uint64_t{4} << 20, kLeastPiece = uint64_t{512} << 10;
 constexpr uint64_t kPieceStep = uint64_t{64} << 10;
+// Where another process copies little at a time, less is in flight (CopySupply::LinkWindow()).
+constexpr uint64_t kLeastOfWindow = uint64_t{128} << 10;
 constexpr uint64_t kPiecesInFlight = 2;
 constexpr Nanos kLookEvery = Micros(20);
 // While copies of other tenants make progress, the tenant's own piece may just be slow, since many share the link. Then it is
@@ -38,6 +40,12 @@ bool CopiesInPieces(const TenantState& tenant, CopyDirection direction, Time now
   return now < tenant.copy_flights[static_cast<size_t>(direction)].copies_until;
 }
 
+uint64_t LargestPiece(const CopySupply* supply, CopyDirection direction) {
+  const uint64_t window = supply == nullptr ? 0 : supply->LinkWindow(direction);
+  if (window == 0) return kLargestPiece;
+  return std::clamp(window / kPiecesInFlight, kLeastOfWindow, kLargestPiece);
+}
+
 }  // namespace
 
 // A family weighs what its parent does. Those of its members that copy divide that by their own weights.
@@ -46,10 +54,10 @@ uint64_t Gate::CopyPiece(CopyDirection direction, uint64_t bytes) {
   Engine::Impl& engine = tenant.engine;
   const CopySupply* const supply = engine.options.copy_supply.get();
   const bool small = bytes < kLeastSharedCopy;
+  const uint64_t largest = LargestPiece(supply, direction);
   const uint64_t below =
-      SharesLink(direction) || (!small && supply != nullptr && supply->OthersGoFirst())
-          ? kLargestPiece
-          : 0;
+      SharesLink(direction) || (!small && supply != nullptr && supply->OthersGoFirst()) ? largest
+                                                                                        : 0;
   if (small) return below;
   if (engine.registered.load(std::memory_order_relaxed) < 2) return below;
   const Time now = engine.clock.Now();
@@ -80,9 +88,8 @@ uint64_t Gate::CopyPiece(CopyDirection direction, uint64_t bytes) {
   for (const auto& one : engine.tenants) {
     if (counts(one.get())) most = std::max(most, weight(*one));
   }
-  const auto piece =
-      static_cast<uint64_t>(weight(tenant) / most * static_cast<double>(kLargestPiece));
-  return std::max(kLeastPiece, piece / kPieceStep * kPieceStep);
+  const auto piece = static_cast<uint64_t>(weight(tenant) / most * static_cast<double>(largest));
+  return std::max(std::min(kLeastPiece, largest), piece / kPieceStep * kPieceStep);
 }
 
 bool Gate::SharesLink(CopyDirection direction) const {

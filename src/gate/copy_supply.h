@@ -37,6 +37,8 @@ class CopySupply {
   virtual bool OthersGoFirst() const { return false; }
   // Who uses the link to the host. Unless it is free, copies go in pieces, for each of which TakeLink() is asked.
   virtual LinkState Link(CopyDirection /*direction*/) const { return LinkState::kFree; }
+  // How many bytes of pieces each tenant may have in flight beside others. 0: as many as it does by itself.
+  virtual uint64_t LinkWindow(CopyDirection /*direction*/) const { return 0; }
   // The functions below are called under the engine's lock. They must not take a lock that is held across a call of the
   // engine, must not wait, and must not call back.
   virtual CopyState Copies(CopyDirection direction, Time now) = 0;

@@ -80,6 +80,9 @@ struct LimitsPage {
   // processes copy too. 0: no other process is there, or a broker that does not have the field; kLinkUnbound: none copies.
   static constexpr uint64_t kLinkUnbound = UINT64_MAX;
   alignas(64) std::atomic<uint64_t> link_granted[2] = {};
+  // How many of them it may have in flight, where it copies in pieces. 0: as many as it does by itself, or a broker that does not
+  // have the field.
+  std::atomic<uint64_t> link_window[2] = {};
 };
 
 // What the process reports about itself.

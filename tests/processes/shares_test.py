@@ -186,6 +186,14 @@ class Processes(Together):
                      (1, 2, 4))
         self.divided([("weight=3", copies(64 << 20, blocks=True)), ("weight=1", copies(256 << 10, depth=16))], (3, 1))
 
+    # With what it has in flight it can have, at most, 33 GB/s while its copies are counted.
+    def test_who_has_little_in_flight_has_most_of_its_part(self):
+        for depth in 2, 8:
+            with self.subTest(depth=depth):
+                little, other = self.together([("", copies(128 << 10, depth=depth)), ("", copies(64 << 20))])
+                self.assertGreater(little, 0.4 * 50)
+                self.assertGreater(little + other, 0.97 * 50)
+
     def test_processes_of_a_tenant_divide_its_part_of_the_link(self):
         self.divided([("", copies(64 << 20)), ("", copies(1 << 20)), ("", copies(16 << 20))], (1, 1, 2), of=[0, 0, 2])
 

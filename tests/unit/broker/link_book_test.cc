@@ -47,10 +47,13 @@ class LinkBookTest : public ::testing::Test {
   void Give(Copier& copier) {
     const uint64_t granted = copier.pages.limits.link_granted[0];
     const bool bound = granted != 0 && granted != kLinkIsUnbound;
-    while (copier.piece > 0 && copier.given - copier.done + copier.piece <= copier.most &&
+    const uint64_t window = copier.pages.limits.link_window[0];
+    const uint64_t most = window != 0 ? std::min(copier.most, window) : copier.most;
+    const uint64_t piece = std::min(copier.piece, most / 2);
+    while (piece > 0 && copier.given - copier.done + piece <= most &&
            now - copier.idle_since >= copier.pause && (!bound || copier.given < granted)) {
-      copier.given += copier.piece;
-      link.push_back({&copier, copier.piece});
+      copier.given += piece;
+      link.push_back({&copier, piece});
     }
     copier.pages.usage.link_given[0] = copier.given;
     copier.pages.usage.link_wanted[0] =
@@ -183,6 +186,36 @@ TEST_F(LinkBookTest, WhoDoesNotKeepTheLinkBusyIsNotWaitedFor) {
   Busy();
   Run(Millis(1000));
   EXPECT_GT(Busy(), 0.98);
+}
+
+// The link copies 1 MiB from one look of the copiers to the next, so this one can have a quarter of it.
+TEST_F(LinkBookTest, BesideWhoHasLittleInFlightTheOthersHaveLess) {
+  Copier little{.piece = kLinkMiB / 8, .most = kLinkMiB / 4, .pages = {}}, much;
+  Add(little, *Tenant(1));
+  Add(much, *Tenant(1));
+  Run(Millis(300));
+  Busy();
+  EXPECT_GT(PartOf(Run(Seconds(2)), 0), 0.18);
+  EXPECT_GT(Busy(), 0.95);
+  EXPECT_EQ(little.pages.limits.link_window[0].load(), 0u);
+  EXPECT_GE(much.pages.limits.link_window[0].load(), LinkBook::kLeastWindow);
+  EXPECT_LE(much.pages.limits.link_window[0].load(), 2 * kLinkMiB);
+  // Beside one that has as much in flight, and alone, it is as it was.
+  Copier other;
+  Add(other, *Tenant(1));
+  little.piece = 0;
+  Run(Seconds(1));
+  EXPECT_EQ(much.pages.limits.link_window[0].load(), 0u);
+  Busy();
+  EXPECT_NEAR(PartOf(Run(Millis(500)), 1), 0.5, 0.02);
+  EXPECT_GT(Busy(), 0.95);
+  little.piece = kLinkMiB / 8;
+  other.piece = 0;
+  Run(Millis(500));
+  EXPECT_NE(much.pages.limits.link_window[0].load(), 0u);
+  little.piece = 0;
+  Run(Millis(50));
+  EXPECT_EQ(much.pages.limits.link_window[0].load(), 0u);
 }
 
 TEST_F(LinkBookTest, PrioritiesShareTheLinkWithoutRegardToOneAnother) {

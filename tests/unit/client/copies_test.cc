@@ -262,10 +262,15 @@ TEST_F(CopiesTest, WhoSharesTheLinkIsTheBrokersWord) {
   EXPECT_TRUE(gpu->TakeLink(kFrom, kPieceOfLink, false, clock.now));
   gpu->LinkDone(kTo, kPieceOfLink);
   EXPECT_EQ(broker.used().link_done[0], kPieceOfLink);
+  EXPECT_EQ(gpu->LinkWindow(kTo), 0u);
+  broker.said().link_window[0] = 7;
+  EXPECT_EQ(gpu->LinkWindow(kTo), 7u);
+  EXPECT_EQ(gpu->LinkWindow(kFrom), 0u);
   // Without a broker nobody divides it, and the next one hears of what was given before.
   gpu->Lose(/*goes_on=*/true);
   EXPECT_TRUE(gpu->TakeLink(kTo, kPieceOfLink, false, clock.now));
   EXPECT_EQ(gpu->Link(kTo), LinkState::kShared);
+  EXPECT_EQ(gpu->LinkWindow(kTo), 0u);
 }
 
 }  // namespace

@@ -31,6 +31,13 @@ class GivenBytes final : public CopySupply {
   }
   void NobodyAwaitsCopies(CopyDirection) override { wanted = 0; }
 
+  LinkState Link(CopyDirection) const override { return link; }
+  uint64_t LinkWindow(CopyDirection direction) const override {
+    return direction == kTo ? window.load() : 0;
+  }
+
+  std::atomic<LinkState> link{LinkState::kFree};
+  std::atomic<uint64_t> window{0};
   std::atomic<bool> limits{true}, suspended{false};
   std::atomic<int64_t> bytes{0}, wanted{0};
 };
@@ -108,6 +115,31 @@ TEST_F(SuppliedCopiesTest, KeepToWhatComes) {
   EXPECT_EQ(given->bytes, -1099);
   given->limits = false;
   EXPECT_EQ(Copy(t, 1 << 30), Verdict::kAdmitted);
+  Drop(t);
+}
+
+// Two pieces fill what the supply lets a tenant have in flight.
+TEST_F(SuppliedCopiesTest, PiecesAreHalfOfTheWindow) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  given->limits = false;
+  given->link = LinkState::kBound;
+  Tenant t = Make({});
+  const auto largest = [&](CopyDirection direction, uint64_t window) {
+    given->window = window;
+    uint64_t most = 0;
+    const auto put = [&](uint64_t, uint64_t parts) {
+      most = std::max(most, parts);
+      return true;
+    };
+    EXPECT_EQ(t.gate->Copy(*t.stream, {.direction = direction, .parts = 16 * kMiB}, put).parts,
+              16 * kMiB);
+    return most;
+  };
+  EXPECT_EQ(largest(kTo, 0), 4 * kMiB);
+  EXPECT_EQ(largest(kTo, kMiB), kMiB / 2);
+  EXPECT_EQ(largest(kFrom, kMiB), 4 * kMiB);
+  EXPECT_EQ(largest(kTo, 1), kMiB / 8);
+  EXPECT_EQ(largest(kTo, UINT64_MAX), 4 * kMiB);
   Drop(t);
 }
 
