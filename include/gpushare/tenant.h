@@ -28,8 +28,8 @@
 //
 // Errors: AlreadyExists for a name that is taken; Unimplemented for a parent that has a parent itself. For a virtual device of
 // a child: FailedPrecondition if the parent has none on that GPU, or one without a memory quota; InvalidArgument for a priority
-// above the parent's; Unimplemented under a broker, for an isolation other than shared and context, and for memory_cap (which
-// the parent may have). A parent's handle cannot be destroyed before its children's: declare it before them. (Otherwise it
+// above the parent's; Unimplemented for an isolation other than shared and context, and for memory_cap (which the parent may
+// have). Under a broker they divide what the process is granted. A parent's handle cannot be destroyed before its children's: declare it before them. (Otherwise it
 // stays until the process ends.) The parent's virtual device stays while a child has one on that GPU. Threading: thread-safe; a
 // scope belongs to its thread.
 #ifndef GPUSHARE_TENANT_H_

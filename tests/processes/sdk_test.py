@@ -3,6 +3,7 @@
 """Programs that use the SDK beside unmodified ones, on one simulated GPU with one clock, and one broker."""
 
 import sys
+import textwrap
 import unittest
 
 from together import Together, preloaded_sdk, sdk
@@ -39,6 +40,57 @@ class Sdk(Together):
             work(0.5, start=30, end=50)
             print(json.dumps(work(0.5, start=60, end=1060)))
             """)], [0.375, 0.125, 0.5], busy=0.95)
+
+    def family(self, whole, code):
+        return sdk(f"""
+team = gpushare.Tenant(runtime, "team")
+whole = gpu.virtual_device(team, memory="2GiB", {whole})
+a = gpu.virtual_device(gpushare.Tenant(runtime, "a", parent=team), memory="1536MiB", weight=3)
+b = gpu.virtual_device(gpushare.Tenant(runtime, "b", parent=team), weight=1)
+""" + textwrap.dedent(code))
+
+    def test_a_parent_and_its_children_divide_what_the_process_is_granted(self):
+        self.divided([("", self.family("weight=1", """
+            other = gpu.virtual_device("other", memory="1GiB", weight=1)
+            for device in (a, b, other): work(device, 0.2, end=10)
+            print(json.dumps(at_once(*(lambda d=d: work(d, 0.2, start=60, end=1060) for d in (a, b, other)))))
+            """))], [0.375, 0.125, 0.5], busy=0.98)
+        self.divided([("weight=1", self.family("weight=1", """
+            for device in (a, b): work(device, 0.2, end=10)
+            print(json.dumps(at_once(*(lambda d=d: work(d, 0.2, start=60, end=1060) for d in (a, b)))))
+            """)), ("weight=1", """
+            work(0.5, start=30, end=50)
+            print(json.dumps(work(0.5, start=60, end=1060)))
+            """)], [0.375, 0.125, 0.5], busy=0.95)
+
+    def test_a_cap_of_a_parent_bounds_its_children_together(self):
+        ((a, b),) = self.together([("", self.family("cap=0.25", """
+            print(json.dumps(at_once(*(lambda d=d: work(d, 0.2, end=1000) for d in (a, b)))))
+            """))])
+        self.assertAlmostEqual((a + b) / 1000, 0.25, delta=0.01)
+        self.assertAlmostEqual(a / (a + b), 0.75, delta=0.01)
+
+    # The quota of the parent is taken from the tenant once, whatever its children hold, and comes back with the process.
+    def test_the_quota_of_a_parent_bounds_its_children_and_is_no_other_processs(self):
+        (held, refused), before, after = self.together([("memory=4GiB", self.family("weight=1", """
+            pieces = [fill(device) for device in (a, b, whole)]
+            held = [len(each) for each in pieces]
+            until(20)
+            try: refused = gpu.virtual_device("more", memory="3GiB") and "made"
+            except gpushare.QuotaExceededError as error: refused = str(error)
+            until(60)
+            print(json.dumps([held, refused]))
+            """)), ("", """
+            until(40)
+            print(json.dumps(len(fill())))
+            """), ("", """
+            until(400)
+            print(json.dumps(len(fill())))
+            """)], of=[0, 0, 0])
+        self.assertEqual(held, [24, 8, 0])
+        self.assertIn("2 GiB left of 4 GiB", refused)
+        self.assertEqual(before, 32)
+        self.assertEqual(after, 64)
 
     def test_a_cap_of_its_tenant_bounds_all_of_its_virtual_devices(self):
         ((one, other),) = self.together([("cap=25%", sdk("""

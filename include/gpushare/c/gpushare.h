@@ -329,8 +329,8 @@ typedef struct gpushare_tenant_options {
  * With a `parent` the tenant's virtual devices are within the parent's on the same GPU, which has to be there first, with a memory
  * quota: what it allocates is charged to both quotas; weights are among siblings, who divide what the parent is entitled to;
  * the parent's guarantee, cap and copy rates are those of all of them together, what it launches itself included. No guarantee
- * or priority is above the parent's. UNIMPLEMENTED: the parent has a parent; or, for a virtual device, there is a broker, an
- * isolation other than shared and context, or `memory_cap` for a child. */
+ * or priority is above the parent's. UNIMPLEMENTED: the parent has a parent; or, for a virtual device, an isolation
+ * other than shared and context, or `memory_cap` for a child. Under a broker they divide what the process is granted. */
 GPUSHARE_API gpushare_status gpushare_tenant_create(gpushare_runtime runtime,
                                                     const gpushare_tenant_options* options,
                                                     gpushare_tenant* tenant);

@@ -25,12 +25,6 @@ absl::Status VirtualDevice::FindParent() {
   if (of == nullptr) return absl::OkStatus();
   const std::string who = absl::StrCat("tenant ", Quoted(tenant_->name()), " on GPU ",
                                        raw_gpu_->ordinal(), ": its parent ", Quoted(of->name()));
-  if (raw_gpu_->session() != nullptr) {
-    return absl::UnimplementedError(
-        absl::StrCat(who,
-                     " and it are tenants of a process with a broker, for which budgets inside "
-                     "budgets are not implemented; leave out 'parent', or the broker"));
-  }
   const std::shared_ptr<VirtualDevice> parent = of->DeviceOn(raw_gpu_);
   if (parent == nullptr) {
     return absl::FailedPreconditionError(
