@@ -154,6 +154,11 @@ TEST(MemoryBookFamilies, TheTimeBehindASiblingIsNotTakenFromTheAnswersToItsOwnRe
     }
   };
   Pages own, first, second;
+  const auto keep_at = [&](uint64_t mib, int64_t ms) {
+    own.usage.memory_charged = mib * kOneMiB;
+    own.AnswerRecall();
+    look(ms);
+  };
   books.parent.Join(own.seat, books.changed);
   own.usage.memory_charged = 48 * kOneMiB;
   books.first.Join(first.seat, books.changed);
@@ -161,21 +166,16 @@ TEST(MemoryBookFamilies, TheTimeBehindASiblingIsNotTakenFromTheAnswersToItsOwnRe
   first.usage.memory_charged = 20 * kOneMiB;  // all that it will get
   first.Ask(20 * kOneMiB);
   look(0);
-  own.AnswerRecall();
-  look(1);
+  keep_at(48, 1);
   second.Ask(10 * kOneMiB);
   look(2);
   ASSERT_FALSE(second.answered()) << "16 MiB are free, for which the earlier one waits";
-  own.usage.memory_charged = 44 * kOneMiB;
-  own.AnswerRecall();
-  look(150);
+  keep_at(44, 150);
   ASSERT_TRUE(first.answered());
   ASSERT_EQ(first.granted(), 20 * kOneMiB);
   for (int64_t ms = 151; ms < 230; ++ms) look(ms);
   EXPECT_FALSE(second.answered()) << "the answer to its recall has 100 ms, from 150 on";
-  own.usage.memory_charged = 34 * kOneMiB;
-  own.AnswerRecall();
-  look(230);
+  keep_at(34, 230);
   EXPECT_TRUE(second.answered());
   EXPECT_EQ(second.granted(), 10 * kOneMiB);
 }
