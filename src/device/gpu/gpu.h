@@ -196,6 +196,7 @@ class Gpu final : private quota::Source, private quota::Holder {
   // Waits for all work of the current context, whosesoever it is, and breaks no capture of AnyCaptures(). The thread must be in
   // the relaxed mode. kOutOfMemory: there was no room for what that takes (driver/await_context.h).
   driver::Result AwaitWork() const;
+  absl::Status AwaitWorkOrSay() const;  // the same, with a message
 
  private:
   struct Segment {

@@ -135,6 +135,15 @@ bool Gpu::AnyCaptures() const {
 
 driver::Result Gpu::AwaitWork() const { return driver::AwaitContext(driver_, AnyCaptures()); }
 
+absl::Status Gpu::AwaitWorkOrSay() const {
+  const driver::Result result = AwaitWork();
+  if (result != driver::Result::kOutOfMemory) return driver::ToStatus(result, "cuCtxSynchronize");
+  return absl::ResourceExhaustedError(
+      absl::StrCat("GPU ", ordinal_,
+                   " has no room for the byte that is freed to wait for its work while a stream is "
+                   "being captured; make room, or do it again after the capture"));
+}
+
 void Gpu::AddSegment(driver::DevicePtr base, uint64_t bytes, std::shared_ptr<MemoryPool> pool) {
   base::MutexLock lock(&mutex_);
   segments_[base] = {bytes, std::move(pool)};

@@ -20,7 +20,7 @@ absl::Status AwaitContext(const Gpu& gpu, const Site& site) {
   const ContextScope current(site);
   GPUSHARE_RETURN_IF_ERROR(current.status());
   const driver::RelaxedCapture relaxed(site.driver);
-  return driver::ToStatus(gpu.AwaitWork(), "cuCtxSynchronize");
+  return gpu.AwaitWorkOrSay();
 }
 
 // A pool has its allocations again at once, whoever uses them still.

@@ -171,8 +171,7 @@ absl::Status SwappableMemory::AwaitUse(VirtualDevice* caller) const {
   const auto wait = [&](const Site& site) {
     const ContextScope current(site);
     if (!current.ok()) return current.status();
-    return driver::ToStatus(LentMeanwhile(caller, [&] { return gpu_.AwaitWork(); }),
-                            "cuCtxSynchronize");
+    return LentMeanwhile(caller, [&] { return gpu_.AwaitWorkOrSay(); });
   };
   ContextDoor* const door = device_.door();
   if (door == nullptr) return wait(gpu_.site());

@@ -322,10 +322,10 @@ class HeldDevice {
 
 // A call of the driver that waits for the device: the unused time of `caller`, if any, is lent meanwhile.
 template <typename Call>
-driver::Result LentMeanwhile(VirtualDevice* caller, const Call& call) {
+auto LentMeanwhile(VirtualDevice* caller, const Call& call) {
   const bool tell = caller != nullptr && caller->TakeBusy();
   if (tell) caller->gate().Synchronizing(nullptr);
-  const driver::Result result = call();
+  auto result = call();
   if (tell) caller->gate().Synchronized();
   return result;
 }

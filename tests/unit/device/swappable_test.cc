@@ -740,6 +740,25 @@ TEST_F(SwappableTest, AFreeBesideACaptureWaitsForWhoUsesItAndBreaksNothing) {
   EXPECT_OK(captured.EndCapture().status());
 }
 
+TEST_F(SwappableTest, AFreeBesideACaptureThatFindsNoRoomToWaitWithFreesNothing) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB"), other = MakeDevice("b", "");
+  const Allocator memory = Swappable(device);
+  const DevicePtr pointer = Must(memory.AllocateRaw(MiB(2)));
+  const Stream captured = Must(Stream::Create(other));
+  ASSERT_OK(captured.BeginCapture());
+  ASSERT_OK(Inject("oom after=0"));
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status full = memory.Free(pointer);
+    EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(full.message()), HasSubstr("while a stream is being captured"));
+    EXPECT_EQ(Must(device.stats()).memory.used, MiB(2));
+  }
+  ASSERT_OK(Inject("clear"));
+  EXPECT_OK(memory.Free(pointer));
+  EXPECT_EQ(Must(device.stats()).memory.used, Bytes(0));
+  EXPECT_OK(captured.EndCapture().status());
+}
+
 TEST_F(SwappableTest, ResumedWhileItWaitsItStays) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Allocator memory = Swappable(device);
