@@ -145,6 +145,11 @@ absl::StatusOr<Method> FindMethod(std::string_view text) {
     return absl::InvalidArgumentError(
         absl::StrCat(Quoted(text), ": ", name, " is a method already; a library has another name"));
   }
+  if (library.second.find_first_of(" :") != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("method ", Quoted(library.first), ": ", Quoted(library.second),
+                     " given; the loader preloads no path with a blank or a colon"));
+  }
   Method method = {library.first, Kind::kLibrary, library.second};
   for (size_t i = 1; i < parts.size(); ++i) {
     const std::pair<std::string, std::string> variable =

@@ -47,6 +47,11 @@ TEST(Method, ALibraryIsToldInItsOwnWords) {
               HasSubstr("native is a method already"));
   EXPECT_THAT(std::string(FindMethod("other=/l.so,LD_PRELOAD=/m.so").status().message()),
               HasSubstr("LD_PRELOAD is set by the harness"));
+  // The loader takes these for the ends of a path, and would name another file in its complaint.
+  for (const char* const path : {"other=/my libs/l.so", "other=/a.so:/b.so,CORES=%CAP%"}) {
+    EXPECT_THAT(std::string(FindMethod(path).status().message()),
+                HasSubstr("the loader preloads no path with a blank or a colon"));
+  }
 }
 
 TEST(Method, WhatEachTenantHasForItselfIsNamed) {
