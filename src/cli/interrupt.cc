@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 
 namespace gpushare::cli {
 namespace {
@@ -13,7 +15,12 @@ namespace {
 const char* interrupted = "";
 bool on_terminal = false;
 std::atomic<int> told{0};
-static_assert(std::atomic<int>::is_always_lock_free);  // a handler sets it
+std::atomic<int64_t> told_at_ns{0};
+// A handler sets them.
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+// timeout(1) signals the command and then the group that the command is in, and a shell that ends does much the same: signals so close
+// to each other are one.
+constexpr int64_t kOneInterruptNs = 500'000'000;
 
 void Say(const char* text) {
   // An error here cannot be handled.
@@ -30,14 +37,26 @@ void EndNow(int signal) {
   raise(signal);
 }
 
-void Tell(int signal) { told.store(signal); }
-
-void Handle(int signal, void (*handler)(int)) {
+void Handle(int signal, void (*handler)(int), unsigned flags = SA_RESETHAND) {
   struct sigaction action = {};
   action.sa_handler = handler;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+  action.sa_flags = static_cast<int>(flags | SA_NODEFER);
   sigemptyset(&action.sa_mask);
   sigaction(signal, &action, nullptr);
+}
+
+// A signal handler.
+void Tell(int signal) {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t now_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  if (told.load() == 0) {
+    told_at_ns.store(now_ns);
+    told.store(signal);
+  } else if (now_ns - told_at_ns.load() > kOneInterruptNs) {
+    Handle(signal, SIG_DFL);
+    raise(signal);
+  }
 }
 
 }  // namespace
@@ -53,7 +72,7 @@ const std::atomic<int>& TellInterrupts() {
     struct sigaction before = {};
     sigaction(signal, nullptr, &before);
     if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup
-    Handle(signal, &Tell);
+    Handle(signal, &Tell, /*flags=*/0);
   }
   return told;
 }

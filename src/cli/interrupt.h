@@ -20,7 +20,8 @@ namespace gpushare::cli {
 // the system and the driver release the process's resources. `command` must stay valid.
 void EndOnInterrupt(const char* command);
 
-// 0 until SIGINT, SIGTERM or SIGHUP (unless ignored) arrives, then its number. A second signal ends the process at once.
+// 0 until SIGINT, SIGTERM or SIGHUP (unless ignored) arrives, then its number. A second one half a second later or more ends the process
+// at once.
 const std::atomic<int>& TellInterrupts();
 // Reports that `command` was interrupted and ends the process by that signal, so that a shell sees it (130, 143, 129).
 [[noreturn]] void EndBySignal(const char* command, int signal);
