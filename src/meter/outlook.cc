@@ -270,15 +270,18 @@ bool Replay::Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept, s
     for (const Item& item : s.items) {
       const Command& command = item.command;
       if (!item.boundary && command.opaque) return false;
-      if (std::exchange(begun, false) && item.branches == nullptr) {
+      double length = LeftNs(s, item);
+      if (std::exchange(begun, false)) {
         line.waiting = s.pinned ? 0 : s.waiting;
         line.unit = s.unit_ns;
         for (const Running& r : running_) {
-          if (r.stream != id || s.pinned) continue;
+          if ((r.stream != id && At(r.stream).owner != id) || s.pinned) continue;
           line.running.push_back({r.end, r.groups});
         }
         if (s.pinned) line.running.push_back({now_ + kSoonNs, s.held});
-        continue;
+        // Kernels of the graph that have not begun follow those that run.
+        length = WaitingNs(s);
+        if (length < 1) continue;
       }
       if (line.ahead.size() >= most || (line.kept && !item.boundary && !command.sure)) {
         line.ends = false;
@@ -288,7 +291,7 @@ bool Replay::Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept, s
         line.ahead.push_back({.length = marker_ns});
       } else if (item.branches != nullptr) {
         // Its kernels together, as wide as in the mean.
-        line.ahead.push_back({.length = LeftNs(s, item),
+        line.ahead.push_back({.length = length,
                               .groups = static_cast<int>(SmsOf(command)),
                               .not_before = item.not_before});
       } else {

@@ -13,6 +13,7 @@
 
 #include "meter/graph_shape.h"
 #include "meter/graph_study.h"
+#include "meter/outlook.h"
 #include "meter/replay.h"
 
 namespace gpushare::meter::branches_test {  // names of its own, since tests are compiled together
@@ -148,6 +149,23 @@ TEST(BranchedGraph, WhatEndsEarlyOrIsRefusedLeavesNothingBehind) {
   replay.Append(b, Kernel(50, 0.25), Micros(90));
   replay.Boundary(b);
   EXPECT_NEAR(replay.Complete(b, Micros(140)).used_ns, 50e3 * 0.25, 1);
+}
+
+TEST(BranchedGraph, HoldsItsSmsInTheOutlook) {
+  Replay replay(kSms);
+  const auto own = replay.AddStream(0, 0), kept = replay.AddStream(1, -1);
+  replay.AppendGraph(own, Whole(100), ShapeOf({{1, 0.5f}, {0.6f, 0.5f}}, {}), Nanos(0));
+  replay.UsedSoFar(own, Micros(40));
+  Replay::Command request = Kernel(50, 1);
+  request.sure = true;
+  replay.Append(kept, request, Micros(40));
+  Outlook outlook;
+  ASSERT_TRUE(replay.Look(
+      own, [](uint32_t tenant) { return tenant == 1; }, 8, 0, outlook));
+  // Half of the request begins at 60 us and the other half at 100, when the graph ends.
+  const Outlook::Delay delay = outlook.Of({.length = 10e3, .groups = 10});
+  EXPECT_TRUE(delay.known);
+  EXPECT_NEAR(delay.starts, 110e3, 1);
 }
 
 // -- The device --
