@@ -128,7 +128,10 @@ void Replay::EndKernel(Stream& branch) {
   Stream& stream = At(*branch.owner);
   const bool ends_graph = EndsGraph(branch);
   if (stream.done.empty()) stream.launched = stream.begun;
-  if (!branch.items.front().abandoned) stream.done.push_back(branch.items.front().command);
+  if (!branch.items.front().abandoned) {
+    stream.done.push_back(branch.items.front().command);
+    stream.done.back().beside = ends_graph && stream.items.front().command.beside;  // see RunOn()
+  }
   branch.items.pop_front();
   branch.started = false;
   branch.blocked = true;

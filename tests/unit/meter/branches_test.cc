@@ -168,6 +168,21 @@ TEST(BranchedGraph, HoldsItsSmsInTheOutlook) {
   EXPECT_NEAR(delay.starts, 110e3, 1);
 }
 
+TEST(BranchedGraph, ThatWasLetInBesideOthersIsBesideThemUntilItHasEnded) {
+  Replay replay(kSms);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(300, 0.5), Nanos(0));
+  replay.Boundary(a);
+  Replay::Command let_in = Whole(50);
+  let_in.beside = true;
+  replay.AppendGraph(b, let_in, ShapeOf(kTwo, {}), Nanos(0));
+  replay.Boundary(b, /*holds=*/false);
+  replay.UsedSoFar(a, Micros(100));  // it has ended in the model
+  replay.Holds(b);
+  replay.Complete(b, Micros(200));
+  EXPECT_NEAR(replay.Complete(a, Micros(300)).beside_ns, 60e3 + 100e3, 1);
+}
+
 // -- The device --
 
 // Streams of jobs. A job is one kernel, or a graph with branches. Free SMs go to the kernel that could begin first.
