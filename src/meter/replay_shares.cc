@@ -197,12 +197,19 @@ void Replay::TakeOver(Stream& stream) {
   for (const Command& command : stream.done) batch += GroupTime(command);
   double ready = stream.ready;
   const Command* widest = nullptr;
-  for (size_t i = 0; i < stream.items.size() && !stream.items[i].boundary; ++i) {
-    const Command& command = stream.items[i].command;
-    if (i == 0) ready = std::max(ready, stream.items[i].not_before);
-    if (command.memory) continue;
+  const auto add = [&](const Command& command) {
+    if (command.memory) return;
     if (widest == nullptr || command.footprint > widest->footprint) widest = &command;
     batch += GroupTime(command);
+  };
+  for (size_t i = 0; i < stream.items.size() && !stream.items[i].boundary; ++i) {
+    Item& item = stream.items[i];
+    if (i == 0) ready = std::max(ready, item.not_before);
+    if (item.branches != nullptr) {
+      ForKernels(stream, item.graph, [&](Item& kernel) { add(kernel.command); });
+    } else {
+      add(item.command);
+    }
   }
   if (widest == nullptr || stream.beside_opaque || stream.group_ns > kUnseen * batch) return;
   Stream* pinned = nullptr;

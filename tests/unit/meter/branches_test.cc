@@ -183,6 +183,31 @@ TEST(BranchedGraph, ThatWasLetInBesideOthersIsBesideThemUntilItHasEnded) {
   EXPECT_NEAR(replay.Complete(a, Micros(300)).beside_ns, 60e3 + 100e3, 1);
 }
 
+// Another stream's short kernel is late, and a batch ends of which the model has seen three tenths. That is enough to believe the
+// model, however the batch is divided.
+TEST(BranchedGraph, IsTakenForUnseenAsOtherGraphsAre) {
+  const auto used = [](bool branches) {
+    Replay replay(kSms);
+    const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+    if (branches) {
+      const GraphShape kernels = {{0.3f, 1}, {0.7f, 0.5f}, {0.7f, 0.5f}};
+      replay.AppendGraph(a, Whole(100), ShapeOf(kernels, {{0, 1}, {0, 2}}), Nanos(0));
+    } else {
+      for (const double us : {30, 70}) {
+        Replay::Command part = Kernel(us, 1);
+        part.parts = 2;
+        replay.Append(a, part, Nanos(0));
+      }
+    }
+    replay.Boundary(a);
+    replay.Append(b, Kernel(10, 1), Micros(5));
+    replay.Boundary(b);
+    return replay.Complete(a, Micros(110)).used_ns;
+  };
+  EXPECT_NEAR(used(true), used(false), 1);
+  EXPECT_NEAR(used(true), 30e3, 1);
+}
+
 // -- The device --
 
 // Streams of jobs. A job is one kernel, or a graph with branches. Free SMs go to the kernel that could begin first.
