@@ -227,6 +227,7 @@ class Replay {
     double owed_ns = 0;
     // The batch in progress.
     double used_ns = 0, shared_ns = 0, resident_ns = 0, beside_ns = 0;
+    double resident_at = -1;        // when resident_ns was last counted
     double group_ns = 0;            // SM time observed
     double group_predicted_ns = 0;  // SM time predicted of the commands that started
     double pinned_used_ns = 0, pinned_group_ns = 0;  // parts of the above while pinned
@@ -274,6 +275,7 @@ class Replay {
   void AccumulateBeside(double dt);
   void Accumulate(double dt);
   void AccumulateBesideOpaque(double dt, double weight);
+  void CountResident(Stream& owner, double dt, bool shared) const;
   double OpaqueWeight() const;
   void ReleasePinned();
   void EndGroups(size_t index);

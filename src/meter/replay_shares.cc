@@ -52,6 +52,13 @@ double Replay::OpaqueWeight() const {
   return weight;
 }
 
+// Kernels of a graph that run side by side are resident once.
+void Replay::CountResident(Stream& owner, double dt, bool shared) const {
+  if (std::exchange(owner.resident_at, now_) == now_) return;
+  owner.resident_ns += dt;
+  if (shared) owner.shared_ns += dt;
+}
+
 void Replay::AccumulateBesideOpaque(double dt, double weight) {
   StreamId opaque = 0;
   for (StreamId id : live_) {
@@ -75,8 +82,7 @@ void Replay::AccumulateBesideOpaque(double dt, double weight) {
     Stream& owner = OwnerOf(s);
     owner.used_ns += dt * s.held / sm_count_;
     owner.group_ns += dt * s.held;
-    owner.resident_ns += dt;
-    owner.shared_ns += dt;
+    CountResident(owner, dt, /*shared=*/true);
   }
 }
 
@@ -138,12 +144,11 @@ void Replay::Accumulate(double dt) {
     Stream& owner = OwnerOf(s);
     owner.used_ns += used;
     owner.group_ns += groups;
-    owner.resident_ns += dt;
+    CountResident(owner, dt, several);
     if (s.pinned) {
       s.pinned_used_ns += used;
       s.pinned_group_ns += groups;
     }
-    if (several) owner.shared_ns += dt;
   }
 }
 

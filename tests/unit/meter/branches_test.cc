@@ -208,6 +208,21 @@ TEST(BranchedGraph, IsTakenForUnseenAsOtherGraphsAre) {
   EXPECT_NEAR(used(true), 30e3, 1);
 }
 
+// The graph runs alone for half of its time, with ten kernels side by side, and beside another tenant's kernel with one.
+TEST(BranchedGraph, WasNotAloneIfOthersRanBesideItForHalfOfItsTime) {
+  Replay replay(kSms);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  GraphShape kernels(10, {0.5f, 0.05f});
+  std::vector<GraphEdge> edges;
+  for (uint32_t i = 0; i < kernels.size(); ++i) edges.push_back({i, 10});
+  kernels.push_back({0.5f, 0.05f});
+  replay.AppendGraph(a, Whole(200), ShapeOf(kernels, edges), Nanos(0));
+  replay.Boundary(a);
+  replay.Append(b, Kernel(100, 0.5), Micros(100));
+  replay.Boundary(b);
+  EXPECT_FALSE(replay.Complete(a, Micros(200)).alone);
+}
+
 // -- The device --
 
 // Streams of jobs. A job is one kernel, or a graph with branches. Free SMs go to the kernel that could begin first.
