@@ -201,6 +201,7 @@ class Replay {
     // A branch: the stream of its graphs. What its kernels use and hold is accounted there, as are priorities and boundaries.
     std::optional<StreamId> owner;
     bool blocked = false;  // its head waits for other kernels of the graph
+    size_t ended = 0;      // how many of these have, the first ones
     std::vector<StreamId> branches;
     uint64_t graphs = 0;  // with branches that were appended
     double begun = 0;     // when the graph at the head began
@@ -300,7 +301,8 @@ class Replay {
   // replay_branches.cc
   void AddBranches(StreamId id, uint32_t count);
   void Begin(Stream& stream);
-  bool MayBegin(const Stream& branch) const;
+  static void Block(Stream& branch);
+  bool MayBegin(Stream& branch) const;
   void Unblock(Stream& stream, double at);
   bool EndsGraph(const Stream& branch) const;
   void EndKernel(Stream& branch);

@@ -78,7 +78,7 @@ void Replay::AppendGraph(StreamId id, const Command& whole,
   for (const StreamId branch : stream.branches) {
     Stream& s = At(branch);
     if (s.items.empty() || std::find(live_.begin(), live_.end(), branch) != live_.end()) continue;
-    s.blocked = true;
+    Block(s);
     live_.push_back(branch);
   }
 }
@@ -91,17 +91,28 @@ void Replay::Begin(Stream& stream) {
   Unblock(stream, stream.begun);
 }
 
-bool Replay::MayBegin(const Stream& branch) const {
+// The branch has another head.
+void Replay::Block(Stream& branch) {
+  branch.blocked = true;
+  branch.ended = 0;
+}
+
+// Looks at each kernel that the head waits for only until that has ended, since a program may have it wait for thousands.
+bool Replay::MayBegin(Stream& branch) const {
   const Stream& stream = At(*branch.owner);
   const Item& kernel = branch.items.front();
   if (!stream.started || stream.items.front().graph != kernel.graph) return false;
   const Branches& order = *stream.items.front().branches;
   const auto before = order.Before(kernel.kernel);
-  return std::none_of(before.begin(), before.end(), [&](uint32_t earlier) {
+  for (; branch.ended < before.size(); ++branch.ended) {
+    const uint32_t earlier = before[branch.ended];
     const Stream& other = At(stream.branches[order.BranchOf(earlier)]);
-    return !other.items.empty() && other.items.front().graph == kernel.graph &&
-           other.items.front().kernel <= earlier;
-  });
+    if (!other.items.empty() && other.items.front().graph == kernel.graph &&
+        other.items.front().kernel <= earlier) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void Replay::Unblock(Stream& stream, double at) {
@@ -134,7 +145,7 @@ void Replay::EndKernel(Stream& branch) {
   }
   branch.items.pop_front();
   branch.started = false;
-  branch.blocked = true;
+  Block(branch);
   if (ends_graph) {
     besides_ -= stream.items.front().command.beside ? 1 : 0;
     stream.items.pop_front();
@@ -162,7 +173,7 @@ void Replay::BecomeLast(StreamId owner, size_t index) {
   branch.held = branch.running = 0;
   branch.items.pop_front();
   branch.started = false;
-  branch.blocked = true;
+  Block(branch);
 }
 
 // The graph at the head is over, whatever the model has of it.
@@ -177,7 +188,7 @@ void Replay::PopGraph(Stream& stream) {
     for (; !branch.items.empty() && branch.items.front().graph == graph; branch.items.pop_front()) {
       if (!branch.items.front().abandoned) stream.done.push_back(branch.items.front().command);
     }
-    branch.blocked = true;
+    Block(branch);
     if (branch.items.empty()) std::erase(live_, id);
   }
   besides_ -= stream.items.front().command.beside ? 1 : 0;
