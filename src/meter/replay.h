@@ -268,6 +268,7 @@ class Replay {
   void Place();
   static bool IsBefore(const Stream& a, const Stream& b);
   void PlaceMemory();
+  void AddRunning(StreamId id, int groups);
   static int PriorityOf(const Stream& stream);
   bool Waits(const Stream& stream, int priority) const;
   bool MakesWay(int priority) const;

@@ -74,6 +74,20 @@ bool Replay::IsBefore(const Stream& a, const Stream& b) {
   return a.items.front().kernel < b.items.front().kernel;
 }
 
+// Groups of a command that end at the same time are kept together: otherwise the waves of commands that share the device come
+// apart into as many pieces as there are SMs, each of which ends by itself.
+void Replay::AddRunning(StreamId id, int groups) {
+  const double end = now_ + At(id).unit_ns;
+  const auto same = std::find_if(running_.begin(), running_.end(), [&](const Running& running) {
+    return running.stream == id && running.end == end;
+  });
+  if (same == running_.end()) {
+    running_.push_back({end, id, groups});
+  } else {
+    same->groups += groups;
+  }
+}
+
 void Replay::Place() {
   PlaceMemory();
   for (StreamId id : live_) {
@@ -128,7 +142,7 @@ void Replay::Place() {
     free_ -= n;
     if (best->pinned) continue;
     best->running += n;
-    running_.push_back({now_ + best->unit_ns, best_id, n});
+    AddRunning(best_id, n);
   }
 }
 

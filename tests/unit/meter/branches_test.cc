@@ -264,6 +264,18 @@ TEST(BranchedGraph, TakesNoLongForKernelsThatWaitForThousands) {
           one);  // 16 times with as many branches, and 400 where each looks at all that it waits for
 }
 
+TEST(BranchedGraph, TakesNoLongForWavesThatEndTogether) {
+  constexpr uint32_t kKernels = 256;
+  std::vector<GraphEdge> chain, two;
+  for (uint32_t i = 1; i < kKernels; ++i) {
+    chain.push_back({i - 1, i});
+    if (i >= 2) two.push_back({i - 2, i});
+  }
+  const GraphShape kernels(kKernels, {1.0f / kKernels, 3.37f});
+  const double one = SecondsFor(ShapeOf(kernels, chain));
+  EXPECT_LT(SecondsFor(ShapeOf(kernels, two)), 15 * one);  // 1.4 times, or 70
+}
+
 // -- The device --
 
 // Streams of jobs. A job is one kernel, or a graph with branches. Free SMs go to the kernel that could begin first.
