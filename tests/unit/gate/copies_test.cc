@@ -2,6 +2,7 @@
 // Copies by a rate that comes from outside and that all tenants of an engine share.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <vector>
