@@ -122,9 +122,10 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
     engine.mu.AssertHeld();
     launch = number;
     // If the lengths do not add up this time, those from before stay in place. An opaque graph is charged its cost alone. Its
-    // kernels' own lengths are used only if a study finds that others' commands end beside it accordingly.
+    // kernels' own lengths are used only if a study finds that others' commands end beside it accordingly. So are those of
+    // kernels that run side by side, since these do not add up to the graph's.
     const bool opaque = IsOpaqueGraph(work.parts, work.footprint, cost.cost_ns);
-    if (!lengths.empty() && !opaque) {
+    if (!lengths.empty() && !opaque && !kernels.edges.has_value()) {
       engine.KeepLengths(tenant, work, lengths);
     } else if (graph) {
       if (looks && kernels.kernels.empty()) engine.ForgetLengths(tenant, work);

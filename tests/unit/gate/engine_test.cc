@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "gate/graph_kernels.h"
+
 namespace gpushare::gate {
 namespace {
 
@@ -675,6 +677,46 @@ class OverlapTest : public EngineTest {
            (kLaunches * 100e3);
   }
 };
+
+// Three kernels of 12 us side by side, on a fifth of the SMs each, are what one kernel on three fifths is. That each of them takes
+// as long as the graph does not make the graph three times as long.
+TEST_F(OverlapTest, AShortGraphWithBranchesIsNotAsLongAsItsKernelsTogether) {
+  const auto charged = [&](bool launched_before) {
+    MakeEngine({});
+    GraphKernels kernels;
+    int executable = 0;
+    kernels.Put(&executable, {.kernels = {{81, 0.2f}, {82, 0.2f}, {83, 0.2f}},
+                              .edges = std::vector<driver::GraphEdge>()});
+    Tenant graphs = Make({}), others = Make({});
+    for (uint64_t key = 81; key <= 83 && launched_before; ++key) {
+      for (int i = 0; i < 4; ++i) {
+        Put(graphs, {.key = key, .footprint = 0.2f}, 1, 20, Micros(12));
+        Synchronize(graphs);
+      }
+    }
+    const Nanos before = graphs.gate->stats().measured;
+    constexpr int kLaunches = 500;
+    for (int i = 0; i < kLaunches; ++i) {
+      Put(graphs,
+          {.key = 79,
+           .kind = Work::Kind::kGraph,
+           .footprint = 1,
+           .parts = 3,
+           .kernels = &kernels,
+           .executable = &executable},
+          1, 60, Micros(12));
+      Put(others, {.key = 78, .footprint = 0.8f}, 1, 80, Micros(12));
+    }
+    Synchronize(graphs);
+    Synchronize(others);
+    const Nanos all = graphs.gate->stats().measured - before;
+    Drop(graphs);
+    Drop(others);
+    return static_cast<double>(all.count()) / (kLaunches * 12e3);
+  };
+  const double known = charged(true), unknown = charged(false);
+  EXPECT_NEAR(known, unknown, 0.1 * unknown);
+}
 
 // Each of these graphs is charged more than half of a grant. Two that leave SMs free get one grant; kernels, and graphs that fill
 // the device, get one each.
