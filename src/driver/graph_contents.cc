@@ -121,14 +121,16 @@ class Walk {
     std::vector<bool> followed(read.nodes.size());
     std::vector<std::vector<GraphCopy>> copies_of(read.nodes.size());
     for (const uint32_t place : read.order) {
-      Kernels begins = read.before[place].empty() ? before : Kernels();
+      Kernels begins;
+      if (read.before[place].empty()) Join(begins, before);
       for (const uint32_t earlier : read.before[place]) {
         followed[earlier] = true;
         Join(begins, ends[earlier]);
       }
       ends[place] = AddNode(read.nodes[place], std::move(begins), copies_of[place]);
     }
-    Kernels last = read.nodes.empty() ? before : Kernels();
+    Kernels last;
+    if (read.nodes.empty()) Join(last, before);
     for (size_t i = 0; i < ends.size(); ++i) {
       if (!followed[i]) Join(last, ends[i]);
       std::move(copies_of[i].begin(), copies_of[i].end(), std::back_inserter(copies));
@@ -189,8 +191,12 @@ class Walk {
     return {place};
   }
 
-  // Adds `more` to `kernels`, which is sorted as all sets are.
+  // Adds `more` to `kernels`, which is sorted as all sets are. Behind many kernels, thousands of nodes without commands may each
+  // have a set of all of these. Then the edges are given up.
   void Join(Kernels& kernels, const Kernels& more) {
+    joined_ += kernels.size() + more.size();
+    told_ &= joined_ <= kMostJoined;
+    if (!told_) return;
     if (kernels.empty()) {
       kernels = more;
       return;
@@ -202,8 +208,11 @@ class Walk {
     kernels = std::move(both);
   }
 
+  static constexpr size_t kMostJoined = size_t{1} << 20;
+
   const Table& table_;
   GraphContents& contents_;
+  size_t joined_ = 0;  // kernels in all sets
   std::vector<GraphEdge> edges_;
   bool told_ = true;     // the edges are all there
   bool counted_ = true;  // the commands are

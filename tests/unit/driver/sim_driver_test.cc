@@ -267,6 +267,47 @@ TEST_F(SimDriver, AGraphWithBranchesSaysSo) {
   }
 }
 
+// A program may have thousands of nodes without commands behind thousands of kernels. Which kernels each waits for would take
+// memory and time by their product.
+TEST_F(SimDriver, TheEdgesOfAGraphAreGivenUpWhereTheyAreTooMany) {
+  Stream stream = nullptr;
+  ASSERT_EQ(driver_->CreateStream(&stream, 0), Result::kSuccess);
+  Module module = nullptr;
+  Function work = nullptr;
+  ASSERT_EQ(driver_->LoadModule(&module, kModule), Result::kSuccess);
+  ASSERT_EQ(driver_->GetFunction(&work, module, "work"), Result::kSuccess);
+  uint64_t argument = 0;
+  void* params[] = {&argument};
+  ASSERT_EQ(driver_->BeginCapture(stream), Result::kSuccess);
+  ASSERT_EQ(driver_->Launch(work, {.grid = {}, .block = {}}, stream, params), Result::kSuccess);
+  Graph kernel = nullptr;
+  ASSERT_EQ(driver_->EndCapture(stream, &kernel), Result::kSuccess);
+
+  const auto create = reinterpret_cast<int (*)(Graph*, unsigned)>(driver_->Symbol("cuGraphCreate"));
+  const auto add_empty = reinterpret_cast<int (*)(GraphNode*, Graph, const GraphNode*, size_t)>(
+      driver_->Symbol("cuGraphAddEmptyNode"));
+  const auto add_child =
+      reinterpret_cast<int (*)(GraphNode*, Graph, const GraphNode*, size_t, Graph)>(
+          driver_->Symbol("cuGraphAddChildGraphNode"));
+  for (const size_t kernels : {size_t{10}, size_t{1000}}) {
+    Graph graph = nullptr;
+    ASSERT_EQ(create(&graph, 0), 0);
+    std::vector<GraphNode> before(kernels);
+    for (GraphNode& node : before) ASSERT_EQ(add_child(&node, graph, nullptr, 0, kernel), 0);
+    for (int i = 0; i < 1000; ++i) {
+      GraphNode node = nullptr;
+      ASSERT_EQ(add_empty(&node, graph, before.data(), before.size()), 0);
+      before = {node};
+    }
+    const GraphContents contents = driver_->ContentsOf(graph);
+    EXPECT_TRUE(contents.branches);
+    EXPECT_EQ(contents.kernels.size(), kernels);
+    EXPECT_EQ(contents.edges.has_value(), kernels == 10);
+    EXPECT_EQ(driver_->DestroyGraph(graph), Result::kSuccess);
+  }
+  EXPECT_EQ(driver_->DestroyGraph(kernel), Result::kSuccess);
+}
+
 TEST_F(SimDriver, CooperativeLaunchesAreKnown) {
   Stream stream = nullptr;
   ASSERT_EQ(driver_->CreateStream(&stream, 0), Result::kSuccess);
