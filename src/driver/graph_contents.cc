@@ -36,16 +36,15 @@ std::vector<CUgraphNode> NodesOf(const Table& table, CUgraph graph) {
   return nodes;
 }
 
-// By the places of their nodes. False: the driver does not tell.
-bool EdgesOf(const Table& table, CUgraph graph, const std::vector<CUgraphNode>& nodes,
-             std::vector<GraphEdge>* edges) {
+// By the places of their nodes.
+CUresult EdgesOf(const Table& table, CUgraph graph, const std::vector<CUgraphNode>& nodes,
+                 std::vector<GraphEdge>* edges) {
   size_t count = 0;
-  if (table.GraphGetEdges(graph, nullptr, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
+  CUresult result = table.GraphGetEdges(graph, nullptr, nullptr, nullptr, &count);
+  if (result != CUDA_SUCCESS) return result;
   std::vector<CUgraphNode> from(count), to(count);
-  if (count > 0 &&
-      table.GraphGetEdges(graph, from.data(), to.data(), nullptr, &count) != CUDA_SUCCESS) {
-    return false;
-  }
+  if (count > 0) result = table.GraphGetEdges(graph, from.data(), to.data(), nullptr, &count);
+  if (result != CUDA_SUCCESS) return result;
   std::vector<std::pair<CUgraphNode, uint32_t>> places;
   places.reserve(nodes.size());
   for (const CUgraphNode node : nodes) {
@@ -59,9 +58,9 @@ bool EdgesOf(const Table& table, CUgraph graph, const std::vector<CUgraphNode>& 
   edges->reserve(count);
   for (size_t i = 0; i < count; ++i) {
     edges->push_back({place_of(from[i]), place_of(to[i])});
-    if (edges->back().from == ~0u || edges->back().to == ~0u) return false;
+    if (edges->back().from == ~0u || edges->back().to == ~0u) return CUDA_ERROR_UNKNOWN;
   }
-  return true;
+  return CUDA_SUCCESS;
 }
 
 // The order is the driver's as far as the edges allow.
@@ -71,7 +70,10 @@ Nodes Read(const Table& table, CUgraph graph) {
   const size_t count = read.nodes.size();
   read.before.resize(count);
   std::vector<GraphEdge> edges;
-  read.told = EdgesOf(table, graph, read.nodes, &edges);
+  const CUresult result = EdgesOf(table, graph, read.nodes, &edges);
+  read.told = result == CUDA_SUCCESS;
+  // Kernels of programmatic launches run beside those that they follow.
+  read.branches = result == CUDA_ERROR_LOSSY_QUERY;
   std::vector<std::vector<uint32_t>> behind(count);
   if (read.told) {
     for (const GraphEdge& edge : edges) {

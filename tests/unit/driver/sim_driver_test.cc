@@ -267,6 +267,39 @@ TEST_F(SimDriver, AGraphWithBranchesSaysSo) {
   }
 }
 
+// The driver does not tell the edges of programmatic launches, whose kernels run beside those that they follow.
+TEST_F(SimDriver, KernelsOfProgrammaticLaunchesMayRunAtTheSameTime) {
+  Stream stream = nullptr;
+  ASSERT_EQ(driver_->CreateStream(&stream, 0), Result::kSuccess);
+  Module module = nullptr;
+  Function work = nullptr;
+  ASSERT_EQ(driver_->LoadModule(&module, kModule), Result::kSuccess);
+  ASSERT_EQ(driver_->GetFunction(&work, module, "work"), Result::kSuccess);
+  uint64_t argument = 0;
+  void* params[] = {&argument};
+  const auto inject =
+      reinterpret_cast<decltype(&gpushare_sim_inject)>(driver_->Symbol("gpushare_sim_inject"));
+  for (const bool programmatic : {false, true}) {
+    ASSERT_EQ(driver_->BeginCapture(stream), Result::kSuccess);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(driver_->Launch(work, {.grid = {}, .block = {}}, stream, params), Result::kSuccess);
+    }
+    Graph graph = nullptr;
+    ASSERT_EQ(driver_->EndCapture(stream, &graph), Result::kSuccess);
+    // A driver of before 12.3 does not have the call.
+    ASSERT_EQ(inject(programmatic ? "error call=cuGraphGetEdges_v2 code=402"
+                                  : "error call=cuGraphGetEdges_v2 code=801",
+                     nullptr, 0),
+              0);
+    const GraphContents contents = driver_->ContentsOf(graph);
+    ASSERT_EQ(inject("clear", nullptr, 0), 0);
+    EXPECT_EQ(contents.kernels.size(), 2u);
+    EXPECT_EQ(contents.branches, programmatic);
+    EXPECT_FALSE(contents.edges.has_value());
+    EXPECT_EQ(driver_->DestroyGraph(graph), Result::kSuccess);
+  }
+}
+
 // A program may have thousands of nodes without commands behind thousands of kernels. Which kernels each waits for would take
 // memory and time by their product.
 TEST_F(SimDriver, TheEdgesOfAGraphAreGivenUpWhereTheyAreTooMany) {
