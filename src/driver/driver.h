@@ -104,7 +104,7 @@ struct GraphContents {
   // Of a graph with branches that has kernels alone: which follow which, directly or by way of nodes without commands. None if
   // the driver does not tell, or if there are more than kMostEdges for each kernel.
   std::optional<std::vector<GraphEdge>> edges;
-  static constexpr size_t kMostEdges = 16;
+  static constexpr size_t kMostEdges = 8;
   bool IsOfKernelsAlone() const { return all_kernels && kernels.size() == commands; }
   // Its kernels are all that it has, and follow one another.
   bool IsChainOfKernels() const { return IsOfKernelsAlone() && !branches; }

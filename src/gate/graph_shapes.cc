@@ -2,6 +2,7 @@
 // The shapes by which the replay treats graphs: from launches of their kernels by themselves, or from a study.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -19,6 +20,7 @@ constexpr Nanos kLongestStudy = Seconds(1);
 // Launches between two studies of a graph, doubled each time.
 constexpr uint64_t kBetweenStudies = 64;
 constexpr int kMostDoublings = 12;
+constexpr uint64_t kNeverStudied = std::numeric_limits<uint64_t>::max();
 // Calls of a study that the reconciler works through in a row, which takes some 40 us.
 constexpr size_t kCallsPerRound = 200;
 
@@ -194,6 +196,7 @@ bool Engine::Impl::GoOnStudying() {
   if (!studying.load()) return false;
   bool dropped = false, recorded = false;
   StudiedGraph begun;
+  KnownShape made_of;
   try {
     {
       const Section section(*this);
@@ -209,6 +212,14 @@ bool Engine::Impl::GoOnStudying() {
     }
     if (!dropped && !recorded) return false;
     if (!dropped && study->Step(kCallsPerRound)) return true;
+    if (!dropped && study->found().has_value()) {
+      if (study->branches() != nullptr) {
+        made_of.branched =
+            std::make_shared<meter::BranchedShape>(*study->found(), study->branches());
+      } else {
+        made_of.parts = *study->found();
+      }
+    }
   } catch (const std::bad_alloc&) {
     dropped = true;
   }
@@ -217,16 +228,13 @@ bool Engine::Impl::GoOnStudying() {
   over = std::move(study);
   if (!dropped && studied.tenant != nullptr) {
     KnownShape* const shape = studied.tenant->graph_shapes.Find(studied.graph);
-    const bool found = over->found().has_value();
+    const bool found = !made_of.empty();
     if (shape != nullptr && (found || shape->studied)) {
       shape->studied = found;
-      shape->Clear();
-      if (over->branches() != nullptr && found) {
-        shape->branched = std::make_shared<meter::BranchedShape>(*over->found(), over->branches());
-      } else if (found) {
-        shape->parts = *over->found();
-      }
+      std::swap(shape->parts, made_of.parts);
+      std::swap(shape->branched, made_of.branched);
     }
+    if (shape != nullptr && !over->possible()) shape->study_at = kNeverStudied;
   }
   if (studied.recording) over->End(replay);
   studied = {};

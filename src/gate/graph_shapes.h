@@ -40,7 +40,7 @@ class KnownShapes {
  public:
   // A graph's shape is renewed every 16 ms of its stream's graphs or so, so among more graphs those launched most often are
   // kept. A shape takes 8 bytes for each kernel, so all take at most 8 MiB, where each has CostModel::kMostParts kernels; with
-  // branches 16 more, and 4 for each edge.
+  // branches 8 more, and 4 for each edge, of which there are up to 8.
   static constexpr size_t kMostGraphs = 256;
 
   KnownShape* Find(uint64_t graph);  // null: nothing is known of it

@@ -28,8 +28,8 @@ using GraphShape = std::vector<GraphPart>;
 // The kernels of a graph, divided among branches so that those of one branch follow one another.
 class Branches {
  public:
-  // Graphs of more branches, or of more kernels times branches, are not replayed by them: that takes up to 0.8 ms a launch.
-  static constexpr uint32_t kMost = 32, kMostTimesKernels = 8 * 4096;
+  // Graphs of more branches, or of more kernels times branches, are not replayed by them: that takes up to 0.4 ms a launch.
+  static constexpr uint32_t kMost = 32, kMostTimesKernels = 8192;
 
   // Each edge goes from an earlier kernel to a later one. Null if there would be too many.
   static std::shared_ptr<const Branches> Of(uint32_t kernels,

@@ -29,16 +29,23 @@ bool Fills(const Replay::Command& command) {
   return command.footprint >= kFills * waves;
 }
 
+// The number of kernels of several waves.
+int WithWaves(const GraphStudy::Graph& graph) {
+  const auto has_waves = [](const auto& kernel) { return kernel.footprint > 1; };
+  return static_cast<int>(
+      graph.measured.empty()
+          ? std::count_if(graph.kernels.begin(), graph.kernels.end(), has_waves)
+          : std::count_if(graph.measured.begin(), graph.measured.end(), has_waves));
+}
+
 }  // namespace
 
 GraphStudy::GraphStudy(Graph graph) : graph_(std::move(graph)) {
   GraphShape& measured = graph_.measured;
   if (graph_.edges.has_value()) {
-    branches_ = Branches::Of(graph_.count, *graph_.edges);
-    if (branches_ == nullptr) {
-      measured.clear();
-      graph_.kernels.clear();
-    }
+    branches_ =
+        WithWaves(graph_) > kMostWithWaves ? nullptr : Branches::Of(graph_.count, *graph_.edges);
+    if (branches_ == nullptr) return;
   }
   if (branches_ != nullptr && !measured.empty()) {
     const double whole = LengthTogether(measured, *branches_, graph_.sm_count);
@@ -177,7 +184,7 @@ bool GraphStudy::Told() {
 
 bool GraphStudy::Step(size_t calls) {
   if (!trial_.has_value()) {
-    if (!Prepare()) return false;
+    if (!possible() || !Prepare()) return false;
     Try({graph_.taken, nullptr}, kPaces[0]);
   }
   while (calls > 0) {

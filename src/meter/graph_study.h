@@ -34,6 +34,9 @@ class GraphStudy {
  public:
   // The lengths of more kernels, or of more kinds of them, are not searched.
   static constexpr size_t kMostKernels = 512, kMostKinds = 16;
+  // Graphs with branches and more kernels of several waves than this are not studied: waves that run side by side come apart, so
+  // each such kernel takes the replay up to 75 us.
+  static constexpr int kMostWithWaves = 16;
 
   // What is known of the graph.
   struct Graph {
@@ -50,6 +53,9 @@ class GraphStudy {
     int sm_count = 0;
   };
   explicit GraphStudy(Graph graph);
+
+  // False: it is too much for the replay. Step() finds nothing then.
+  bool possible() const { return branches_ != nullptr || !graph_.edges.has_value(); }
 
   // Whether a graph that should take `part` of the time that it takes is the same within what clocks change.
   static bool IsAlike(float part) { return part >= 1 - kAlike && part <= 1 + kAlike; }
