@@ -404,6 +404,9 @@ Result Driver::LaunchGraph(GraphExec exec, Stream stream) const {
   return Code(state_->table.GraphLaunch(exec, stream));
 }
 Result Driver::DestroyGraph(Graph graph) const { return Code(state_->table.GraphDestroy(graph)); }
+Result Driver::TrimGraphMemory(int ordinal) const {
+  return Code(state_->table.DeviceGraphMemTrim(ordinal));
+}
 Result Driver::DestroyGraphExec(GraphExec exec) const {
   return Code(state_->table.GraphExecDestroy(exec));
 }

@@ -105,6 +105,9 @@ struct GraphContents {
   // the driver does not tell, or if there are more than kMostEdges for each kernel.
   std::optional<std::vector<GraphEdge>> edges;
   static constexpr size_t kMostEdges = 8;
+  // Bytes that its allocation nodes take at most at the same time; with branches of all together, since these may run at the same
+  // time.
+  uint64_t memory = 0;
   bool IsOfKernelsAlone() const { return all_kernels && kernels.size() == commands; }
   // Its kernels are all that it has, and follow one another.
   bool IsChainOfKernels() const { return IsOfKernelsAlone() && !branches; }
@@ -262,6 +265,8 @@ class Driver {
   GraphContents ContentsOf(Graph graph) const;
   Result LaunchGraph(GraphExec exec, Stream stream) const;
   Result DestroyGraph(Graph graph) const;
+  // The device gives back what graphs have taken and none of them uses.
+  Result TrimGraphMemory(int ordinal) const;
   Result DestroyGraphExec(GraphExec exec) const;
 
  private:

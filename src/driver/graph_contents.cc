@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <queue>
 #include <utility>
@@ -142,6 +143,7 @@ class Walk {
 
   void Finish() {
     if (!counted_) contents_.commands = 0;
+    contents_.memory = contents_.branches ? allocated_ : peak_;
     if (told_ && contents_.branches && contents_.IsOfKernelsAlone()) {
       contents_.edges = std::move(edges_);
     }
@@ -179,8 +181,29 @@ class Walk {
       copies.insert(copies.end(), inside.begin(), inside.end());
     } else if (type == CU_GRAPH_NODE_TYPE_GRAPH || type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
       contents_.all_kernels = false;
+    } else if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+      AddAllocation(node);
+    } else if (type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+      AddFree(node);
     }
     return before;
+  }
+
+  void AddAllocation(CUgraphNode node) {
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+    if (table_.GraphMemAllocNodeGetParams(node, &parameters) != CUDA_SUCCESS) return;
+    live_[parameters.dptr] = parameters.bytesize;
+    allocated_ += parameters.bytesize;
+    held_ += parameters.bytesize;
+    peak_ = std::max(peak_, held_);
+  }
+  void AddFree(CUgraphNode node) {
+    CUdeviceptr pointer = 0;
+    if (table_.GraphMemFreeNodeGetParams(node, &pointer) != CUDA_SUCCESS) return;
+    const auto freed = live_.find(pointer);
+    if (freed == live_.end()) return;  // of another graph
+    held_ -= freed->second;
+    live_.erase(freed);
   }
 
   Kernels AddKernel(const GraphKernel& kernel, const Kernels& before) {
@@ -215,6 +238,8 @@ class Walk {
   const Table& table_;
   GraphContents& contents_;
   size_t joined_ = 0;  // kernels in all sets
+  std::map<CUdeviceptr, uint64_t> live_;
+  uint64_t allocated_ = 0, held_ = 0, peak_ = 0;
   std::vector<GraphEdge> edges_;
   bool told_ = true;     // the edges are all there
   bool counted_ = true;  // the commands are

@@ -10,6 +10,12 @@
 #include "gate/graphs.h"
 
 namespace gpushare::device {
+namespace {
+
+// The driver takes memory for graphs in units of this size.
+constexpr uint64_t kGraphUnit = uint64_t{32} << 20;
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<Event>> Event::Create(std::shared_ptr<VirtualDevice> device,
                                                      bool timing) {
@@ -68,6 +74,13 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
   const Captured captured{driver, graph};
   const std::shared_ptr<Graph> made(new Graph(std::move(device)));
   driver::GraphContents contents = driver.ContentsOf(graph);
+  // It is there from the first launch until the graph ends. The driver takes it in units.
+  const uint64_t memory = (contents.memory + kGraphUnit - 1) / kGraphUnit * kGraphUnit;
+  if (memory > 0) {
+    GPUSHARE_RETURN_IF_ERROR(made->device_->Charge({.bytes = memory}));
+    made->device_->account().Commit(memory);
+    made->memory_ = memory;
+  }
   const driver::Result result = driver.Instantiate(&made->native_, graph);
   if (result == driver::Result::kSuccess) {
     const auto footprint = [&gpu](const driver::GraphKernel& kernel) {
@@ -83,10 +96,15 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
 }
 
 Graph::~Graph() {
-  if (native_ == nullptr) return;
   const ContextScope current(device_->site());
-  device_->gpu().runtime()->graphs().Ended(native_);
-  static_cast<void>(device_->gpu().driver().DestroyGraphExec(native_));
+  const driver::Driver& driver = device_->gpu().driver();
+  if (native_ != nullptr) {
+    device_->gpu().runtime()->graphs().Ended(native_);
+    static_cast<void>(driver.DestroyGraphExec(native_));
+  }
+  if (memory_ == 0) return;
+  static_cast<void>(driver.TrimGraphMemory(device_->gpu().ordinal()));
+  device_->account().Release(memory_);
 }
 
 }  // namespace gpushare::device

@@ -187,6 +187,7 @@ class Graph {
   explicit Graph(std::shared_ptr<VirtualDevice> device) : device_(std::move(device)) {}
   const std::shared_ptr<VirtualDevice> device_;
   driver::GraphExec native_ = nullptr;
+  uint64_t memory_ = 0;  // that its allocation nodes take; charged
 };
 
 inline driver::Result Stream::LaunchAtLevel(driver::Function function,

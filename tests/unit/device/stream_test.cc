@@ -213,6 +213,56 @@ TEST_F(StreamTest, LimitedCopiesKeepToTheirBandwidth) {
   EXPECT_EQ(Calls("cuMemcpyDtoHAsync_v2"), 1u);
 }
 
+// Native allocations that are captured become nodes of the graph, whose memory the device takes when it is launched.
+class GraphMemoryOfStreamsTest : public StreamTest {
+ protected:
+  void UseNatively(const Stream& stream, Bytes bytes) {
+    auto* const allocate =
+        runtime_->Symbol<int(unsigned long long*, size_t, void*)>("cuMemAllocAsync");
+    auto* const give_back = runtime_->Symbol<int(unsigned long long, void*)>("cuMemFreeAsync");
+    unsigned long long pointer = 0;
+    ASSERT_EQ(allocate(&pointer, static_cast<size_t>(bytes.count()), Must(stream.native())), 0);
+    ASSERT_EQ(give_back(pointer, Must(stream.native())), 0);
+  }
+  // What the virtual device is charged; used_() is what the GPU has handed out.
+  uint64_t Charged(const VirtualDevice& device) {
+    return static_cast<uint64_t>(Must(device.stats()).memory.used.count());
+  }
+};
+
+TEST_F(GraphMemoryOfStreamsTest, IsChargedWhileTheGraphExists) {
+  const VirtualDevice device = MakeDevice("a", "memory=256MiB");
+  const Stream stream = Must(Stream::Create(device));
+  const uint64_t before = used_(0);
+  {
+    ASSERT_OK(stream.BeginCapture());
+    UseNatively(stream, MiB(100));
+    const Graph graph = Must(stream.EndCapture());
+    EXPECT_EQ(Charged(device), uint64_t{128} << 20);  // units of 32 MiB
+    ASSERT_OK(stream.LaunchGraph(graph));
+    ASSERT_OK(stream.Synchronize());
+    EXPECT_EQ(used_(0) - before, Charged(device));
+  }
+  EXPECT_EQ(Charged(device), 0u);
+  EXPECT_EQ(used_(0), before);
+}
+
+TEST_F(GraphMemoryOfStreamsTest, IsRefusedWhereThereIsNoRoomForIt) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Stream stream = Must(Stream::Create(device));
+  ASSERT_OK(stream.BeginCapture());
+  UseNatively(stream, MiB(200));
+  const absl::Status refused = stream.EndCapture().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("memory"));
+  EXPECT_EQ(Charged(device), 0u);
+  // Memory that the graph uses again counts once.
+  ASSERT_OK(stream.BeginCapture());
+  for (int i = 0; i < 5; ++i) UseNatively(stream, MiB(40));
+  const Graph graph = Must(stream.EndCapture());
+  EXPECT_EQ(Charged(device), uint64_t{64} << 20);
+}
+
 TEST_F(StreamTest, GraphsKeepToTheBandwidthOfCopies) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB,h2d=1GB/s,d2h=1GB/s");
   const Allocator allocator = Must(Allocator::Create(device));
