@@ -214,8 +214,8 @@ bool Engine::Impl::GoOnStudying() {
     if (!dropped && study->Step(kCallsPerRound)) return true;
     if (!dropped && study->found().has_value()) {
       if (study->branches() != nullptr) {
-        made_of.branched =
-            std::make_shared<meter::BranchedShape>(*study->found(), study->branches());
+        made_of.branched = std::make_shared<meter::BranchedShape>(
+            meter::BranchedShape{*study->found(), study->branches()});
       } else {
         made_of.parts = *study->found();
       }

@@ -72,7 +72,7 @@ TEST(LengthTogether, CountsWhatRunsSideBySideOnceAndWaitsForSms) {
 std::shared_ptr<const BranchedShape> ShapeOf(const GraphShape& kernels,
                                              const std::vector<GraphEdge>& edges) {
   return std::make_shared<BranchedShape>(
-      kernels, Branches::Of(static_cast<uint32_t>(kernels.size()), edges));
+      BranchedShape{kernels, Branches::Of(static_cast<uint32_t>(kernels.size()), edges)});
 }
 
 Replay::Command Whole(double us) { return {.entry = 7, .cost_ns = static_cast<float>(us * 1000)}; }
@@ -254,7 +254,8 @@ TEST(BranchedGraph, WavesEndTogether) {
   GraphShape kernels(kKernels, {1.0f, 3.37f});
   const auto whole = static_cast<float>(LengthTogether(kernels, *branches, kSms));
   for (GraphPart& kernel : kernels) kernel.length /= whole;
-  EXPECT_NEAR(LateOf(std::make_shared<BranchedShape>(kernels, branches), 1e4), 0, 50);
+  EXPECT_NEAR(LateOf(std::make_shared<BranchedShape>(BranchedShape{kernels, branches}), 1e4), 0,
+              50);
 }
 
 // -- The device --

@@ -71,8 +71,8 @@ TEST_F(ReplayMemoryTest, ABatchThatIsFoundToRunOnEndsAsInTheModel) {
 
 // Two kernels side by side, which the replay keeps in queues of their own.
 TEST_F(ReplayMemoryTest, AGraphWithBranchesNeedsNoneEither) {
-  const auto shape =
-      std::make_shared<BranchedShape>(GraphShape{{1, 0.25f}, {0.6f, 0.5f}}, Branches::Of(2, {}));
+  const auto shape = std::make_shared<BranchedShape>(
+      BranchedShape{{{1, 0.25f}, {0.6f, 0.5f}}, Branches::Of(2, {})});
   for (int i = 0; i < 20; ++i) {
     const Replay::StreamId stream = replay_.AddStream(0, 0);
     for (int graphs = 0; graphs < 2; ++graphs) {
