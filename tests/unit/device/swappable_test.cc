@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <latch>
 #include <map>
 #include <string>
 #include <thread>
@@ -1135,11 +1136,13 @@ TEST_F(SwappableThreadsTest, NobodyIsAtItWhileItIsGone) {
   std::atomic<bool> stop{false};
   std::atomic<int> wrong{0}, rounds{0};
   std::vector<std::thread> threads;
+  std::latch allocated(3);  // what is allocated while it is suspended would be there
   const Allocator memory = Swappable(device);
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
       const Stream stream = Must(Stream::Create(device));
       const Allocation mine = Must(memory.Allocate(KiB(64)));
+      allocated.count_down();
       std::vector<uint8_t> host(64 << 10);
       for (uint8_t value = 0; !stop; ++value, ++rounds) {
         std::optional<Lease> lease;
@@ -1151,6 +1154,7 @@ TEST_F(SwappableThreadsTest, NobodyIsAtItWhileItIsGone) {
       }
     });
   }
+  allocated.wait();
   for (int i = 0; i < 200; ++i) {
     const absl::Status suspended = device.Suspend();
     EXPECT_OK(suspended);
