@@ -28,8 +28,8 @@ std::vector<uint64_t> ContextsOf(const KernelsInGraph& graph) {
     return contexts;
   }
   std::vector<bool> found(contexts.size());
-  for (const driver::GraphEdge& edge :
-       *graph.edges) {  // by `to`, and each kernel's first one first
+  // The edges come by `to`, and of each kernel the first one first.
+  for (const driver::GraphEdge& edge : *graph.edges) {
     if (!found[edge.to]) follow(edge.from, edge.to);
     found[edge.to] = true;
   }

@@ -43,8 +43,9 @@ meter::ShapeSearch::Kernels KindsBy(const std::vector<KernelInGraph>& kernels, c
   meter::ShapeSearch::Kernels known;
   std::vector<uint64_t> kinds;
   for (const KernelInGraph& kernel : kernels) {
-    const auto kind = std::find(kinds.begin(), kinds.end(), of(kernel)) - kinds.begin();
-    if (static_cast<size_t>(kind) == kinds.size()) kinds.push_back(of(kernel));
+    const uint64_t key = of(kernel);
+    const auto kind = std::find(kinds.begin(), kinds.end(), key) - kinds.begin();
+    if (static_cast<size_t>(kind) == kinds.size()) kinds.push_back(key);
     if (kinds.size() > meter::GraphStudy::kMostKinds) return {};
     known.push_back({static_cast<uint32_t>(kind), kernel.footprint});
   }

@@ -271,10 +271,7 @@ TEST_F(SimDriver, AGraphWithBranchesSaysSo) {
 TEST_F(SimDriver, KernelsOfProgrammaticLaunchesMayRunAtTheSameTime) {
   Stream stream = nullptr;
   ASSERT_EQ(driver_->CreateStream(&stream, 0), Result::kSuccess);
-  Module module = nullptr;
-  Function work = nullptr;
-  ASSERT_EQ(driver_->LoadModule(&module, kModule), Result::kSuccess);
-  ASSERT_EQ(driver_->GetFunction(&work, module, "work"), Result::kSuccess);
+  const Function work = Work();
   uint64_t argument = 0;
   void* params[] = {&argument};
   const auto inject =
@@ -305,10 +302,7 @@ TEST_F(SimDriver, KernelsOfProgrammaticLaunchesMayRunAtTheSameTime) {
 TEST_F(SimDriver, TheEdgesOfAGraphAreGivenUpWhereTheyAreTooMany) {
   Stream stream = nullptr;
   ASSERT_EQ(driver_->CreateStream(&stream, 0), Result::kSuccess);
-  Module module = nullptr;
-  Function work = nullptr;
-  ASSERT_EQ(driver_->LoadModule(&module, kModule), Result::kSuccess);
-  ASSERT_EQ(driver_->GetFunction(&work, module, "work"), Result::kSuccess);
+  const Function work = Work();
   uint64_t argument = 0;
   void* params[] = {&argument};
   ASSERT_EQ(driver_->BeginCapture(stream), Result::kSuccess);
