@@ -56,6 +56,8 @@ def measure(options: argparse.Namespace, environment: dict[str, str], broker_pid
             rounds.append((100e-9 * (run_ns(broker_pid) - used) / took, (switches(broker_pid) - slept) / took))
         if any(tenant.poll() is not None for tenant in tenants):
             sys.exit("busy.py: a tenant has ended")
+        if not any(looks for _, looks in rounds):
+            sys.exit("busy.py: the broker has not been woken, so the tenants are not its own")
     finally:
         for tenant in tenants:
             tenant.kill()
@@ -73,6 +75,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--check", action="store_true", help="exit with 1 when the bar is missed")
     options = parser.parse_args()
+    for name in (options.program, options.preload, options.command):
+        if not os.path.isfile(name):
+            parser.error(f"{name} is not there")
 
     with tempfile.TemporaryDirectory(prefix="gpushare-busy-") as folder:
         tenants_of = "".join(f"  - {{name: t{i}, spec: 'memory=64MiB'}}\n" for i in range(options.tenants))
