@@ -30,7 +30,7 @@
 static const char kPtx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"  //
     COST KERNEL("short_0") COST KERNEL("short_1") COST KERNEL("short_2") COST KERNEL("short_3");
 
-enum { kCalls = 20000, kBatch = 10, kInFlight = 200, kLive = 100000, kFew = 4 };
+enum { kCalls = 20000, kBatch = 8, kInFlight = 200, kLive = 100000, kFew = 4 };
 
 typedef CUresult Launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                         unsigned, CUstream, void**, void**);

@@ -150,7 +150,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
       {launch, stream.index, cost.entry, !cost.known, graph, /*refused=*/false, exclusive});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
   // A command that was let through at the bound of holds is measured by itself.
-  return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known || passed || marked};
+  return {&stream, launch, Verdict::kAdmitted, true,
+          exclusive || !cost.settled || passed || marked};
 }
 
 std::shared_ptr<Pocket> Gate::Asked() {

@@ -164,7 +164,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   // Commands that were let in beside the batch may have stretched it. It is not learnt then, since longer predictions would make
   // more room for such commands.
   const bool stretched = WasBeside(tenant, batch, ended - began_after);
-  if (batch.learnable && !marker.lease && !stretched) {
+  if ((batch.learnable || batch.in_time) && !marker.lease && !stretched) {
     bool changed = false;
     for (size_t i = 0; i < batch.commands.size();) {
       const meter::Replay::Command& command = batch.commands[i];
@@ -178,6 +178,12 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
       if (cost <= 0) continue;  // the driver refused it
       // The cost of an opaque command shows only while it has the device to itself.
       if (command.opaque) continue;
+      if (batch.in_time) {
+        if (i == batch.commands.size() && i == command.parts) {
+          tenant.costs->Confirm(command.entry, cost);
+        }
+        continue;
+      }
       // For a graph that ran beside others, the replay cannot tell which of its equal parts lost time to them.
       if (command.parts > 1 && !batch.alone && cost >= kLongGraphNs) continue;
       const double share = static_cast<double>(cost) / std::max(batch.predicted_ns, 1.0);

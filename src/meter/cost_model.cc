@@ -14,6 +14,8 @@ constexpr float kRate = 0.2f;
 constexpr int kSettledSamples = 2;
 constexpr float kLeastCostNs = 100;
 constexpr float kGreatestCostNs = 60e9f;
+// The spread of a cost of which it is only known that it was not exceeded.
+constexpr float kUnsure = 1;
 // A key whose mean deviation is less than this part of its cost is assumed to cost the same in every context.
 constexpr float kSteady = 0.05f;
 constexpr int kSteadySamples = 4;
@@ -130,6 +132,8 @@ bool CostModel::LearnOne(Entry& entry, float sample, float rate) {
     // loaded lazily, a clock still low) is soon forgotten.
     const float r = std::max(rate, 1.0f / static_cast<float>(samples + 1));
     fresh = old + r * (sample - old);
+    // Of the first two the lesser counts: a first launch may have loaded a module, or waited for a sleeping device.
+    if (samples == 1) fresh = std::min(fresh, sample);
     const float spread = entry.spread.load(std::memory_order_relaxed);
     entry.spread.store(spread + r * (std::fabs(sample - old) / old - spread),
                        std::memory_order_relaxed);
@@ -139,6 +143,25 @@ bool CostModel::LearnOne(Entry& entry, float sample, float rate) {
   if (samples < 1000) entry.samples.store(static_cast<uint16_t>(samples + 1));
   entry.age.store(age_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   return replaced;
+}
+
+void CostModel::ConfirmOne(Entry& entry, float predicted_ns) {
+  const uint16_t samples = entry.samples.load(std::memory_order_relaxed);
+  if (samples >= kSettledSamples) return;
+  const float known = std::fabs(entry.cost_ns.load(std::memory_order_relaxed));
+  const float cost = known > 0 ? known : std::clamp(predicted_ns, kLeastCostNs, kGreatestCostNs);
+  entry.SetCost(samples + 1 < kSettledSamples ? -cost : cost);
+  entry.spread.store(std::max(entry.spread.load(std::memory_order_relaxed), kUnsure),
+                     std::memory_order_relaxed);
+  entry.samples.store(static_cast<uint16_t>(samples + 1));
+  entry.age.store(age_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+void CostModel::Confirm(uint32_t index, float predicted_ns) {
+  if (index == kCatchAll) return;
+  const uint32_t base = entries_[index].base.load(std::memory_order_relaxed);
+  if (base != index && base != kCatchAll) ConfirmOne(entries_[base], predicted_ns);
+  ConfirmOne(entries_[index], predicted_ns);
 }
 
 // Forgets entries that were not measured since the last sweep. A thread that has just found such an entry may

@@ -113,6 +113,11 @@ class CostModel {
   // Returns whether FindSettled() may now return another cost for an entry that was settled before.
   bool Learn(uint32_t entry, float predicted_ns, float ratio, float share, bool alone);
 
+  // Learns from a command in a batch of its own of which it is only known that it took no longer than predicted. That is how
+  // commands are seen that end before the host has asked for their marker. It counts as a measurement of what was predicted,
+  // for otherwise such a command would never settle, and each of its launches be measured by itself.
+  void Confirm(uint32_t entry, float predicted_ns);
+
   // The cost of the key in this context, else anywhere; 0: never measured.
   float Known(uint64_t key, uint64_t context) const;
 
@@ -170,6 +175,7 @@ class CostModel {
                         bool* inserted);
   static bool Replace(Entry& entry, float cost);
   bool LearnOne(Entry& entry, float sample, float rate);
+  void ConfirmOne(Entry& entry, float predicted_ns);
   float FindBase(uint64_t key) const;
   void Sweep();
 

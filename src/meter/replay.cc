@@ -329,10 +329,17 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   const bool seen = stream.group_predicted_ns > kLearnable * group_predicted;
   batch.learnable = !stream.beside_opaque && !opaque && seen &&
                     (!late || (outlasted && batch.ratio < kClearlyBelow));
-  if (end == End::kBefore && group_predicted > 0 && !stream.beside_opaque && !opaque &&
-      now_ - stream.launched < kUnseen * batch.predicted_ns) {
+  // The model does not know when exactly the launches of a batch were made. So if it has let them begin too late for the marker,
+  // that does not mean that they took less time.
+  const bool one_launch =
+      !stream.done.empty() && stream.done.size() == std::max(stream.done[0].parts, 1u);
+  const bool unseen =
+      now_ - stream.launched < kUnseen * batch.predicted_ns || (outlasted && !one_launch);
+  if (end == End::kBefore && group_predicted > 0 && !stream.beside_opaque && !opaque && unseen) {
     ChargeUnseen(stream, static_cast<double>(at.count()), batch);
   }
+  batch.in_time = end == End::kBefore && seen && !stream.beside_opaque && !opaque &&
+                  !batch.learnable && !batch.guessed;
   if (end != End::kUnknown) {
     stream.marked = static_cast<double>(after.count());
     stream.unclaimed = unclaimed_ns_;

@@ -101,6 +101,7 @@ class Replay {
     double ratio = 1;         // alone duration observed ÷ predicted
     bool alone = false;       // no other tenant was resident for most of it
     bool learnable = false;   // the ratio is meaningful
+    bool in_time = false;     // all that is known: it ended by when the model had it end
     // For how long a command of another tenant that was let in beside it had begun and not ended.
     double beside_ns = 0;
     bool guessed = false;  // charged by prediction, since the model saw next to nothing of it

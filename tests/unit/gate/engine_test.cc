@@ -171,6 +171,76 @@ TEST_F(EngineTest, ACapturingStreamIsNotMarked) {
   Drop(t);
 }
 
+// Kernels whose cost is settled are charged what they took when the host takes longer for a launch than the device, and no marker
+// tells when one ended.
+TEST_F(EngineTest, WhoLeavesTheDeviceIdleBetweenLaunchesPaysForThemAllTheSame) {
+  struct Case {
+    Nanos kernel, gap;
+    bool evenly;  // else every second launch follows its predecessor at once
+  };
+  uint64_t ns = 0;
+  for (const Case& c : {Case{Micros(30), Micros(50), true}, Case{Micros(30), Micros(50), false},
+                        Case{Micros(10), Micros(50), false}, Case{Micros(5), Micros(50), false},
+                        Case{Micros(10), Micros(20), true}}) {
+    TenantOptions options;
+    options.limits.cap = 0.99;
+    Tenant t = Make(options);
+    ns = static_cast<uint64_t>(c.kernel.count());
+    void* params[] = {&ns};
+    const auto launch = [&](int times, Nanos gap) {
+      for (int i = 0; i < times; ++i) {
+        const Admission a = t.gate->Admit(*t.stream, {KernelKey(function_, Shape())});
+        ASSERT_EQ(a.verdict, Verdict::kAdmitted);
+        t.gate->Complete(a,
+                         driver_->Launch(function_, Shape(), t.handle, params) == Result::kSuccess);
+        clock().SleepUntil(clock().Now() + (c.evenly ? gap : i % 2 * 2 * gap));
+      }
+    };
+    launch(100, Nanos(0));
+    Synchronize(t);
+    clock().SleepUntil(clock().Now() + Millis(5));
+    const Nanos before = t.gate->stats().measured;
+    launch(1000, c.gap);
+    Synchronize(t);
+    clock().SleepUntil(clock().Now() + Millis(5));
+    const double charged = static_cast<double>((t.gate->stats().measured - before).count());
+    EXPECT_NEAR(charged / (1000 * static_cast<double>(ns)), 1, 0.03)
+        << c.kernel << " " << c.gap << " " << c.evenly;
+    Drop(t);
+  }
+}
+
+// The host takes longer for a launch than the device. So each marker finds that its kernel has ended, and tells no more than
+// that the kernel was not longer than predicted.
+TEST_F(EngineTest, KernelsThatEndBeforeTheNextLaunchAreNotMeasuredOneByOneForever) {
+  TenantOptions options;
+  options.limits.cap = 0.9;
+  Tenant t = Make(options);
+  int launched = 0;
+  const auto launch = [&](int times) {
+    for (const int end = launched + times; launched < end; ++launched) {
+      driver::LaunchShape shape = Shape();
+      shape.grid.x = static_cast<unsigned>(97 + launched % 4);  // four kernels in turn
+      const Admission a = t.gate->Admit(*t.stream, {KernelKey(function_, shape)});
+      ASSERT_EQ(a.verdict, Verdict::kAdmitted);
+      uint64_t ns = 1000;
+      void* params[] = {&ns};
+      t.gate->Complete(a, driver_->Launch(function_, shape, t.handle, params) == Result::kSuccess);
+      clock().SleepUntil(clock().Now() + Micros(5));
+    }
+  };
+  launch(100);
+  Synchronize(t);
+  const uint64_t before = sim_->calls("cuEventRecord");
+  const Nanos charged = t.gate->stats().measured;
+  launch(400);
+  EXPECT_LT(sim_->calls("cuEventRecord") - before, 40u);
+  Synchronize(t);
+  EXPECT_NEAR(static_cast<double>((t.gate->stats().measured - charged).count()), 400 * 1000.0,
+              150e3);
+  Drop(t);
+}
+
 TEST_F(EngineTest, ALeaseIsMeasuredAndHoldsOthersOff) {
   Tenant a = Make({}), b = Make({});
   LeaseRequest request;

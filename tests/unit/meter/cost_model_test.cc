@@ -114,6 +114,38 @@ TEST(CostModel, ItTakesTwoMeasurementsToSettle) {
   EXPECT_TRUE(costs->Predict(1, 7, 1).settled);
 }
 
+TEST(CostModel, WhatIsOnlySeenNotToTakeLongerSettlesAtWhatWasPredicted) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  CostModel::Prediction p = costs->Predict(1, 7, 1);
+  costs->Learn(p.entry, p.cost_ns, 1'000 / p.cost_ns, 1, true);
+  p = costs->Predict(1, 7, 1);
+  EXPECT_FALSE(p.settled);
+  costs->Confirm(p.entry, p.cost_ns);
+  p = costs->Predict(1, 7, 1);
+  EXPECT_TRUE(p.settled);
+  EXPECT_FLOAT_EQ(p.cost_ns, 1'000);
+  EXPECT_FALSE(costs->IsSure(p.entry, 0.3));  // as long as nothing else is known of it
+  for (int i = 0; i < 20; ++i) costs->Learn(p.entry, p.cost_ns, 1, 1, true);
+  EXPECT_TRUE(costs->IsSure(p.entry, 0.3));
+  // A cost that was measured is not touched.
+  costs->Confirm(p.entry, 5 * p.cost_ns);
+  EXPECT_FLOAT_EQ(costs->Predict(1, 7, 1).cost_ns, 1'000);
+  EXPECT_TRUE(costs->IsSure(p.entry, 0.3));
+}
+
+TEST(CostModel, WhatWasNeverMeasuredIsConfirmedAtTheGuess) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  for (int i = 0; i < 2; ++i) {
+    const CostModel::Prediction p = costs->Predict(1, 7, 1);
+    EXPECT_FALSE(p.settled);
+    costs->Confirm(p.entry, p.cost_ns);
+  }
+  const CostModel::Prediction p = costs->Predict(1, 7, 1);
+  EXPECT_TRUE(p.known);
+  EXPECT_TRUE(p.settled);
+  EXPECT_FLOAT_EQ(p.cost_ns, 20'000);
+}
+
 // Measures the key alone, `times` times; the i-th time it takes cost(i).
 template <typename Cost>
 void Teach(CostModel& costs, uint64_t key, uint64_t context, int times, const Cost& cost) {
