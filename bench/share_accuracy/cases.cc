@@ -50,6 +50,7 @@ Trace Layers(const std::string& name, int kernels) {
 Traces SyntheticTraces() {
   Traces traces;
   traces["14us"] = Synthetic("14us", {3, 5, 8, 10, 15, 25, 40, 6}, 64, 160);
+  traces["30us"] = Synthetic("30us", {30}, 64, 80);
   traces["mid"] = Synthetic("mid", {40, 120, 80, 300, 60, 200}, 16, 160);
   traces["1ms"] = Synthetic("1ms", {800, 1200, 1500, 600}, 8, 160);
   traces["14us x8"] = Synthetic("14us", {3, 5, 8, 10, 15, 25, 40, 6}, 8, 160);
@@ -363,6 +364,7 @@ std::vector<Case> Cases(const Traces& t, bool real) {
   cases.push_back(Cap("cap graphs", tenant("mid", Mode::kGraph), false));
   cases.push_back(Cap("cap all kinds of commands", tenant("mixed long", Mode::kMixed), false));
   cases.push_back(Cap("cap sync per launch", tenant("mid", Mode::kSyncEach), true));
+  cases.push_back(Cap("cap 30us kernels, slow host", tenant("30us", Mode::kSlowHost), true));
   cases.push_back(Online("online 20 % beside 1ms", t.at("request"), t.at("1ms"), 0.2, false));
   cases.push_back(Online("online 50 % beside mid", t.at("request"), t.at("mid"), 0.5, false));
   cases.push_back(

@@ -267,6 +267,7 @@ struct Player {
     for (const workload::TraceKernel& kernel : spec.trace->kernels()) {
       Submit(kernel, gate != nullptr);
       if (spec.mode == Mode::kSyncEach) Synchronize();
+      if (spec.mode == Mode::kSlowHost) clock().SleepUntil(clock().Now() + kernel.duration * 5 / 3);
       if (stop.load(std::memory_order_relaxed)) return;
     }
   }

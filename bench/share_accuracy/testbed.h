@@ -21,6 +21,7 @@ enum class Mode {
   kSync,      // synchronises after each iteration, then thinks for 0.3 to 2 ms
   kSyncOnly,  // synchronises after each iteration and goes on
   kSyncEach,  // synchronises after each launch
+  kSlowHost,  // launches a kernel when the one before it has long ended, and never synchronises
   kOpenLoop,  // Poisson requests, each one iteration and a synchronise
   kGraph,     // each iteration is one graph launch, backlogged
   kLease,  // each iteration under a lease that is released at once, its launches unseen by the gate

@@ -111,6 +111,35 @@ bool Engine::Impl::WasBeside(TenantState& tenant, const meter::Replay::Batch& ba
   return batch.beside_ns > 0 && batch.ratio > 1;
 }
 
+void Engine::Impl::LearnFrom(TenantState& tenant, const meter::Replay::Batch& batch) {
+  if (!batch.learnable && !batch.in_time) return;
+  bool changed = false;
+  for (size_t i = 0; i < batch.commands.size();) {
+    const meter::Replay::Command& command = batch.commands[i];
+    // The parts of a graph are adjacent and are learnt as one command.
+    float cost = 0;
+    for (uint32_t n = 0;
+         n < command.parts && i < batch.commands.size() && batch.commands[i].entry == command.entry;
+         ++n, ++i) {
+      cost += static_cast<float>(batch.commands[i].alone_ns());
+    }
+    if (cost <= 0) continue;  // the driver refused it
+    // The cost of an opaque command shows only while it has the device to itself.
+    if (command.opaque) continue;
+    if (!batch.learnable) {
+      const bool by_itself = i == batch.commands.size() && i == command.parts;
+      if (by_itself && !batch.guessed) tenant.costs->Confirm(command.entry, cost);
+      continue;
+    }
+    // For a graph that ran beside others, the replay cannot tell which of its equal parts lost time to them.
+    if (command.parts > 1 && !batch.alone && cost >= kLongGraphNs) continue;
+    const double share = static_cast<double>(cost) / std::max(batch.predicted_ns, 1.0);
+    changed |= tenant.costs->Learn(command.entry, cost, static_cast<float>(batch.ratio),
+                                   static_cast<float>(share), batch.alone);
+  }
+  if (changed) tenant.purse.PricesChanged();
+}
+
 void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   StreamGate& stream = *marker.stream;
   TenantState& tenant = *stream.tenant;
@@ -164,33 +193,13 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   // Commands that were let in beside the batch may have stretched it. It is not learnt then, since longer predictions would make
   // more room for such commands.
   const bool stretched = WasBeside(tenant, batch, ended - began_after);
-  if ((batch.learnable || batch.in_time) && !marker.lease && !stretched) {
-    bool changed = false;
-    for (size_t i = 0; i < batch.commands.size();) {
-      const meter::Replay::Command& command = batch.commands[i];
-      // The parts of a graph are adjacent and are learnt as one command.
-      float cost = 0;
-      for (uint32_t n = 0; n < command.parts && i < batch.commands.size() &&
-                           batch.commands[i].entry == command.entry;
-           ++n, ++i) {
-        cost += static_cast<float>(batch.commands[i].alone_ns());
-      }
-      if (cost <= 0) continue;  // the driver refused it
-      // The cost of an opaque command shows only while it has the device to itself.
-      if (command.opaque) continue;
-      if (batch.in_time) {
-        if (i == batch.commands.size() && i == command.parts) {
-          tenant.costs->Confirm(command.entry, cost);
-        }
-        continue;
-      }
-      // For a graph that ran beside others, the replay cannot tell which of its equal parts lost time to them.
-      if (command.parts > 1 && !batch.alone && cost >= kLongGraphNs) continue;
-      const double share = static_cast<double>(cost) / std::max(batch.predicted_ns, 1.0);
-      changed |= tenant.costs->Learn(command.entry, cost, static_cast<float>(batch.ratio),
-                                     static_cast<float>(share), batch.alone);
-    }
-    if (changed) tenant.purse.PricesChanged();
+  if (!marker.lease && !stretched) LearnFrom(tenant, batch);
+  // If the device is faster than the host, batches tell nothing, so now and then a command is measured by itself.
+  if (batch.learnable) stream.told_nothing = 0;
+  if (batch.in_time && !batch.shared && marker.commands > 1 &&
+      ++stream.told_nothing >= kMostToldNothing) {
+    stream.told_nothing = 0;
+    stream.to_mark = std::max(stream.to_mark, 1);
   }
 
   // A long graph that was not alone is charged what it costs alone: see WantsDevice().

@@ -14,6 +14,8 @@ constexpr float kRate = 0.2f;
 constexpr int kSettledSamples = 2;
 constexpr float kLeastCostNs = 100;
 constexpr float kGreatestCostNs = 60e9f;
+// If the second measurement of a command is less than this part of the first, the first does not count.
+constexpr float kClearlyLess = 0.8f;
 // The spread of a cost of which it is only known that it was not exceeded.
 constexpr float kUnsure = 1;
 // A key whose mean deviation is less than this part of its cost is assumed to cost the same in every context.
@@ -132,8 +134,8 @@ bool CostModel::LearnOne(Entry& entry, float sample, float rate) {
     // loaded lazily, a clock still low) is soon forgotten.
     const float r = std::max(rate, 1.0f / static_cast<float>(samples + 1));
     fresh = old + r * (sample - old);
-    // Of the first two the lesser counts: a first launch may have loaded a module, or waited for a sleeping device.
-    if (samples == 1) fresh = std::min(fresh, sample);
+    // A first launch may have loaded a module, or found the device asleep.
+    if (samples == 1 && sample < kClearlyLess * old) fresh = sample;
     const float spread = entry.spread.load(std::memory_order_relaxed);
     entry.spread.store(spread + r * (std::fabs(sample - old) / old - spread),
                        std::memory_order_relaxed);

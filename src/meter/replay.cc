@@ -338,13 +338,14 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   if (end == End::kBefore && group_predicted > 0 && !stream.beside_opaque && !opaque && unseen) {
     ChargeUnseen(stream, static_cast<double>(at.count()), batch);
   }
-  batch.in_time = end == End::kBefore && seen && !stream.beside_opaque && !opaque &&
-                  !batch.learnable && !batch.guessed;
+  batch.in_time = end == End::kBefore && (seen || batch.guessed) && !stream.beside_opaque &&
+                  !opaque && !batch.learnable;
   if (end != End::kUnknown) {
     stream.marked = static_cast<double>(after.count());
     stream.unclaimed = unclaimed_ns_;
   }
-  batch.alone = !batch.guessed && stream.shared_ns <= kAlone * stream.resident_ns;
+  batch.shared = stream.shared_ns > kAlone * stream.resident_ns;
+  batch.alone = !batch.guessed && !batch.shared;
   batch.beside_ns = std::exchange(stream.beside_ns, 0);
   stream.last.clear();
   stream.last.swap(stream.done);

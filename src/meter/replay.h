@@ -99,9 +99,10 @@ class Replay {
     double used_ns = 0;       // device time by share of SMs held
     double predicted_ns = 0;  // sum of the commands' costs
     double ratio = 1;         // alone duration observed ÷ predicted
-    bool alone = false;       // no other tenant was resident for most of it
-    bool learnable = false;   // the ratio is meaningful
-    bool in_time = false;     // all that is known: it ended by when the model had it end
+    bool shared = false;      // another tenant was resident for part of it
+    bool alone = false;  // the model has seen it, and no other tenant was resident for most of it
+    bool learnable = false;  // the ratio is meaningful
+    bool in_time = false;    // all that is known: it need not have taken longer than predicted
     // For how long a command of another tenant that was let in beside it had begun and not ended.
     double beside_ns = 0;
     bool guessed = false;  // charged by prediction, since the model saw next to nothing of it

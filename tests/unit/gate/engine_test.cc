@@ -210,6 +210,35 @@ TEST_F(EngineTest, WhoLeavesTheDeviceIdleBetweenLaunchesPaysForThemAllTheSame) {
   }
 }
 
+// A kernel that takes longer than before, and still ends before the next launch.
+TEST_F(EngineTest, WhoLeavesTheDeviceIdleIsMeasuredNowAndThen) {
+  TenantOptions options;
+  options.limits.cap = 0.99;
+  Tenant t = Make(options);
+  const auto launch = [&](int times, Nanos kernel, Nanos gap) {
+    uint64_t ns = static_cast<uint64_t>(kernel.count());
+    void* params[] = {&ns};
+    for (int i = 0; i < times; ++i) {
+      const Admission a = t.gate->Admit(*t.stream, {KernelKey(function_, Shape())});
+      ASSERT_EQ(a.verdict, Verdict::kAdmitted);
+      t.gate->Complete(a,
+                       driver_->Launch(function_, Shape(), t.handle, params) == Result::kSuccess);
+      clock().SleepUntil(clock().Now() + gap);
+    }
+  };
+  launch(100, Micros(10), Nanos(0));
+  Synchronize(t);
+  launch(3000, Micros(30), Micros(50));
+  Synchronize(t);
+  clock().SleepUntil(clock().Now() + Millis(5));
+  const Nanos before = t.gate->stats().measured;
+  launch(1000, Micros(30), Micros(50));
+  Synchronize(t);
+  clock().SleepUntil(clock().Now() + Millis(5));
+  EXPECT_NEAR(static_cast<double>((t.gate->stats().measured - before).count()), 30e6, 2e6);
+  Drop(t);
+}
+
 // The host takes longer for a launch than the device. So each marker finds that its kernel has ended, and tells no more than
 // that the kernel was not longer than predicted.
 TEST_F(EngineTest, KernelsThatEndBeforeTheNextLaunchAreNotMeasuredOneByOneForever) {
