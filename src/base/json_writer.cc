@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json_writer.h"
 
+#include <array>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "base/text.h"
 
@@ -71,9 +72,11 @@ JsonWriter& JsonWriter::String(std::string_view value) {
 JsonWriter& JsonWriter::Number(double value) {
   if (!std::isfinite(value)) return Null();
   BeforeValue();
-  char number[32];
-  std::snprintf(number, sizeof(number), "%.9g", value);
-  text_ += number;
+  // As printf's %.9g, in the C locale.
+  std::array<char, 32> number;
+  const auto [end, error] = std::to_chars(number.data(), number.data() + number.size(), value,
+                                          std::chars_format::general, 9);
+  text_.append(number.data(), end);
   return *this;
 }
 

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdint>
 #include <limits>
 #include <string_view>
 
+#include "absl/strings/ascii.h"
 #include "base/env.h"
 #include "base/text.h"
 
@@ -32,11 +32,6 @@ std::optional<uint64_t> Number(std::string_view text) {
   return number;
 }
 
-std::string Lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 // A number followed by the spec's `unit`; nullopt for "0", which means no limit. Text that is not a number stays unchanged.
 std::optional<std::string> InUnits(const std::string& text, const char* unit) {
   const std::optional<uint64_t> number = Number(text);
@@ -46,7 +41,7 @@ std::optional<std::string> InUnits(const std::string& text, const char* unit) {
 
 // "1g", "1024m", "1048576k" or bytes.
 std::optional<std::string> WithSuffix(const std::string& text) {
-  const char last = static_cast<char>(std::tolower(static_cast<unsigned char>(text.back())));
+  const char last = absl::ascii_tolower(static_cast<unsigned char>(text.back()));
   const char* const unit = last == 'g' ? "GiB" : last == 'm' ? "MiB" : last == 'k' ? "KiB" : "";
   return InUnits(*unit == 0 ? text : text.substr(0, text.size() - 1), *unit == 0 ? "B" : unit);
 }
@@ -70,7 +65,7 @@ std::optional<Value> OfAll(const Get& get, const std::string& name) {
 // MPS's notation: "2G" counts in powers of 1024, and a number without a unit in bytes. The spec's parser reads other forms.
 std::string WithMpsSuffix(std::string size) {
   if (Number(size).has_value()) return size + "B";
-  const auto last = static_cast<char>(std::toupper(static_cast<unsigned char>(size.back())));
+  const char last = absl::ascii_toupper(static_cast<unsigned char>(size.back()));
   if (last != 'G' && last != 'M' && last != 'K') return size;
   size.back() = last;
   return size + "iB";
@@ -167,7 +162,7 @@ std::vector<Limit> FindLimits(int ordinal, const Get& get) {
     add("memory", *pinned, MpsMemoryLimit(pinned->text, ordinal), kMpsMemoryAllowed);
   }
   // HAMi's "default" policy lends idle time to the only tenant. Without a broker, other tenants are unknown, so it is a cap.
-  const std::string policy = Lower(get(kPolicy).value_or("default"));
+  const std::string policy = absl::AsciiStrToLower(get(kPolicy).value_or("default"));
   if (const auto limit = Of(get, "CUDA_DEVICE_SM_LIMIT", ordinal);
       policy != "disable" && limit.has_value()) {
     const std::optional<uint64_t> percent = Number(limit->text);

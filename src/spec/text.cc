@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -192,13 +191,10 @@ std::string ReadableBytes(uint64_t bytes) {
   if (bytes % kSizes[unit].factor == 0) {
     return absl::StrCat(bytes / kSizes[unit].factor, " ", std::string(kSizes[unit].name));
   }
-  // Rounded down, so that a message never shows more bytes left than there are.
-  const double tenths =
-      std::floor(10 * static_cast<double>(bytes) / static_cast<double>(kSizes[unit].factor));
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), "%.1f %s", tenths / 10,
-                std::string(kSizes[unit].name).c_str());
-  return text.data();
+  // Rounded down, so that a message never shows more bytes left than there are. With a point whatever the program's locale.
+  const uint64_t factor = kSizes[unit].factor;
+  return absl::StrCat(bytes / factor, ".", bytes % factor * 10 / factor, " ",
+                      std::string(kSizes[unit].name));
 }
 
 absl::StatusOr<uint64_t> ParseBandwidth(std::string_view text) {

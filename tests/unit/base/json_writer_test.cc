@@ -5,6 +5,9 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+
+#include "tests/support/other_locale.h"
 
 namespace gpushare::base {
 namespace {
@@ -31,6 +34,19 @@ TEST(JsonWriterTest, WhatIsNoUtf8IsReplaced) {
   JsonWriter json;
   json.BeginArray().String("a\xff\xc3(\xe2\x82\xac\xed\xa0\x80").EndArray();
   EXPECT_EQ(json.text(), "[\n  \"a\\ufffd\\ufffd(\xe2\x82\xac\\ufffd\\ufffd\\ufffd\"\n]");
+}
+
+TEST(JsonWriterTest, NumbersHaveNineDigitsAndAPointInEveryLocale) {
+  const auto written = [] {
+    JsonWriter json(JsonWriter::Style::kOneLine);
+    json.BeginArray().Number(1.5).Number(2.0 / 3).Number(-1e-9).Number(123456789012.0).EndArray();
+    return json.text();
+  };
+  const std::string wanted = "[1.5,0.666666667,-1e-09,1.23456789e+11]";
+  EXPECT_EQ(written(), wanted);
+  const test::OtherLocale german;
+  if (!german.is_set()) GTEST_SKIP() << "this machine has no locale but C, and no localedef";
+  EXPECT_EQ(written(), wanted);
 }
 
 TEST(JsonWriterTest, WhatIsNoNumberIsNull) {

@@ -8,6 +8,8 @@
 #include <random>
 #include <string>
 
+#include "tests/support/other_locale.h"
+
 namespace gpushare::spec {
 namespace {
 
@@ -62,6 +64,16 @@ TEST(Text, BytesRoundTrip) {
   EXPECT_EQ(ReadableBytes((uint64_t{1} << 30) - 1000), "1023.9 MiB");  // not 1024.0: see there
   EXPECT_EQ(FormatBytes(1'073'741'825), "1073741825B");
   EXPECT_EQ(FormatBandwidth(4'000'000'000), "4GB/s");
+}
+
+TEST(Text, IsTheSameInEveryLocale) {
+  const test::OtherLocale german;
+  if (!german.is_set()) GTEST_SKIP() << "this machine has no locale but C, and no localedef";
+  EXPECT_EQ(ReadableBytes(uint64_t{15} << 29), "7.5 GiB");
+  EXPECT_EQ(FormatShare(0.125), "12.5%");
+  EXPECT_EQ(*ParseShare("12.5%"), 0.125);
+  EXPECT_FALSE(ParseShare("12,5%").ok());
+  EXPECT_EQ(*ParseBytes("1.5GiB"), uint64_t{3} << 29);
 }
 
 TEST(Text, SharesRoundTripToTheBit) {
