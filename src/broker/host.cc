@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "broker/host.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/status_macros.h"
 
 namespace gpushare::broker {
+
+void AllowAllDescriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 absl::StatusOr<Host> OpenHost(const std::string& driver) {
   driver::OpenOptions options;

@@ -26,6 +26,10 @@ struct Host {
   base::Clock& clock() const { return driver->clock(); }
 };
 
+// Lets this process, the broker, have as many descriptors as the machine allows: each process takes three or more of them, and a
+// shell's limit is often 1024. Do not call it in a process that becomes another program, which would inherit the limit.
+void AllowAllDescriptors();
+
 // `driver` is driver::OpenOptions::path. Unavailable: there is no driver.
 absl::StatusOr<Host> OpenHost(const std::string& driver);
 

@@ -111,6 +111,21 @@ class Daemon(unittest.TestCase):
         self.assertEqual(result.returncode, STATUS_NO_GPU)
         self.assertRegex(result.stderr, "event=failed .*/nonexistent/libcuda.so.1")
 
+    def test_a_soft_limit_of_descriptors_is_not_that_of_processes(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 1000:
+            self.skipTest(f"no more descriptors than {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+        try:
+            running = broker("unlisted: true")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with running:
+            processes = [Process(running.path, "a").open() for _ in range(200)]
+            self.assertEqual(running.list()["sessions"], 200)
+            for process in processes:
+                process.close()
+
     def test_options_that_are_wrong(self):
         for options in (["--metrics", "localhost"], ["--log", "loud"], ["--socket-mode", "999"], ["--gpu", "x"]):
             result = run("broker", *options)

@@ -264,6 +264,7 @@ ExitCode RunDaemon(const DaemonOptions& options) {
     log.Error("failed", {{"why", std::string(status.message())}});
     return code;
   };
+  broker::AllowAllDescriptors();
   Signals signals;  // before the driver creates threads
   const absl::StatusOr<std::optional<broker::Host>> host = HostOf(options.gpus, log);
   if (!host.ok()) return failed(kExitNoGpu, host.status());

@@ -23,6 +23,7 @@
 #include "base/fd_io.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "broker/host.h"
 #include "broker/json.h"
 #include "broker/service.h"
 
@@ -64,6 +65,7 @@ bool SomebodyKnows(const std::string& socket) {
 
 // Runs the broker. Closes `ready` without output once it listens; on failure writes the error there.
 void Serve(const std::string& folder, base::UniqueFd owner, base::UniqueFd ready) {
+  broker::AllowAllDescriptors();
   broker::Config config;
   config.unlisted = true;
   broker::ServiceOptions options;
