@@ -31,9 +31,10 @@ using Kind = YamlNode::Kind;
 constexpr size_t kMostTenants = 10'000;
 constexpr size_t kMostLabels = 32;
 constexpr size_t kMostLabelText = 256;
-// Labels that the metrics or their collector set on every series.
-constexpr const char* kTakenLabels[] = {"device_uuid", "tenant", "parent",
-                                        "pid",         "job",    "instance"};
+// Labels that the metrics or their collector set on every series, or on those of a histogram. A collector that finds one twice
+// takes none of the metrics.
+constexpr const char* kTakenLabels[] = {"device_uuid", "tenant",   "parent", "pid",
+                                        "job",         "instance", "le"};
 
 bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }

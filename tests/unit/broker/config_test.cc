@@ -181,7 +181,7 @@ TEST(BrokerConfig, RefusesNamesThatAreNone) {
         << interval;
   }
   EXPECT_THAT(Refused("audit: {allowance: lots}"), HasSubstr("allowed: a size, as in 1GiB"));
-  for (const char* label : {"9a", "a-b", "__a", "tenant", "parent", "device_uuid", "''"}) {
+  for (const char* label : {"9a", "a-b", "__a", "tenant", "parent", "device_uuid", "le", "''"}) {
     EXPECT_THAT(Refused(absl::StrCat("tenants: [{name: a, labels: {", label, ": b}}]")),
                 HasSubstr("a label of a metric"))
         << label;
