@@ -193,7 +193,7 @@ class Service {
   void EndReload() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Refuse(Connection& connection, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SayChange(const Connection& connection, const ipc::Change& change, const absl::Status& done,
+  void SayChange(uid_t by, const ipc::Change& change, const absl::Status& done,
                  const std::string& ended) const;
   Snapshot Figures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayOperate(const Connection& connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -122,18 +122,18 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
         absl::StrCat("change '", change.what,
                      "': set, suspend, resume, drain, undrain, evict, reload, shutdown"));
   }
-  SayChange(connection, change, done, ended);
+  SayChange(connection.peer.uid, change, done, ended);
   GPUSHARE_RETURN_IF_ERROR(done);
   Keep();
   return ended;
 }
 
-void Service::SayChange(const Connection& connection, const ipc::Change& change,
-                        const absl::Status& done, const std::string& ended) const {
+void Service::SayChange(uid_t by, const ipc::Change& change, const absl::Status& done,
+                        const std::string& ended) const {
   Say("change", {{"what", change.what},
                  {"tenant", change.tenant},
                  {"gpu", change.gpu},
-                 {"uid", absl::StrCat(connection.peer.uid)},
+                 {"uid", absl::StrCat(by)},
                  {"result", !done.ok()      ? Text(done)
                             : ended.empty() ? "ok"
                                             : absl::StrCat("ok, its policy has ended ", ended)}});
@@ -149,6 +149,7 @@ absl::Status Service::BeginReload(const Connection& connection, const ipc::Chang
   }
   auto begun = std::make_unique<Reload>();
   begun->connection = connection.id;
+  begun->by = connection.peer.uid;
   begun->change = change;
   try {
     begun->thread = std::thread([this, reload = begun.get()] {
@@ -173,10 +174,10 @@ void Service::EndReload() {
                                 ? registry_.Apply(*reload->config, clock_.Now(), changed_)
                                 : reload->config.status();
   if (done.ok()) Keep();
+  SayChange(reload->by, reload->change, done, "");
   const auto at = connections_.find(reload->connection);
   if (at == connections_.end()) return;
   Connection& connection = *at->second;
-  SayChange(connection, reload->change, done, "");
   if (connection.ended) return;
   absl::Status sent;
   if (done.ok()) {

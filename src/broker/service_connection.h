@@ -61,6 +61,7 @@ struct Service::Connection {
 // A reload in progress. The configuration is read while the service goes on, since resolving names of users may take long.
 struct Service::Reload {
   uint64_t connection = 0;  // the connection to answer
+  uid_t by = 0;             // who has asked
   ipc::Change change;
   absl::StatusOr<Config> config;
   std::thread thread;

@@ -266,9 +266,17 @@ TEST_F(ServiceTest, WhoAskedForTheConfigurationMayLeave) {
   ASSERT_TRUE(packet.ok() && ipc::Send(operates->fd.get(), *packet).ok());
   read.get_future().wait();
   operates.reset();
-  go_on.set_value();
   auto peer = Connect();
-  EXPECT_TRUE(peer->Register("a").ok());
+  EXPECT_TRUE(peer->Register("a").ok());  // by then it is known that the operator has left
+  go_on.set_value();
+  EXPECT_TRUE(peer->Open().ok());
+  // What came of it is in the log, whoever is there to hear it.
+  EXPECT_TRUE(Eventually([&](const Snapshot&) {
+    const std::vector<std::string> said = Said();
+    const std::string wanted =
+        absl::StrCat("change what=reload tenant= gpu= uid=", getuid(), " result=it is wrong");
+    return std::find(said.begin(), said.end(), wanted) != said.end();
+  }));
   End();  // the thread that reads uses the promises
 }
 
