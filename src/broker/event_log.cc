@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <ctime>
 #include <memory>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
@@ -57,28 +57,29 @@ std::string Logfmt(std::string_view value) {
 }
 
 // The reader of the log may have stopped reading, and the broker must not wait for it. Lines that do not fit are dropped and
-// counted.
+// counted. One thread at a time, or what the first has seen to have room for would be taken by the second.
 class StandardError {
  public:
   void Write(std::string_view line) {
     // A writable pipe takes at least this much without blocking.
     constexpr size_t kAtOnce = 4096;
+    const std::lock_guard lock(mutex_);
+    std::string all;
+    if (lost_ > 0) all = absl::StrCat("event=log_lines_lost lines=", lost_, "\n");
+    all += line;
     pollfd room{STDERR_FILENO, POLLOUT, 0};
-    if (line.size() > kAtOnce || poll(&room, 1, 0) <= 0 || (room.revents & POLLOUT) == 0) {
-      lost_.fetch_add(1, std::memory_order_relaxed);
+    if (all.size() > kAtOnce || poll(&room, 1, 0) <= 0 || (room.revents & POLLOUT) == 0) {
+      ++lost_;
       return;
     }
-    const uint64_t lost = lost_.exchange(0, std::memory_order_relaxed);
-    const std::string more =
-        lost == 0 ? "" : absl::StrCat("event=log_lines_lost lines=", lost, "\n");
-    for (const std::string_view part : {std::string_view(more), line}) {
-      // There is nowhere to report an error of this write.
-      if (!part.empty() && write(STDERR_FILENO, part.data(), part.size()) < 0) return;
-    }
+    lost_ = 0;
+    // There is nowhere to report an error of this write.
+    static_cast<void>(!write(STDERR_FILENO, all.data(), all.size()));
   }
 
  private:
-  std::atomic<uint64_t> lost_{0};
+  std::mutex mutex_;
+  uint64_t lost_ = 0;
 };
 
 int64_t WallClock() {
