@@ -196,7 +196,7 @@ class Service {
   void SayChange(uid_t by, const ipc::Change& change, const absl::Status& done,
                  const std::string& ended) const;
   Snapshot Figures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status MayOperate(const Connection& connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MayOperate(const ipc::Peer& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues the parts of an answer; Flush() sends as much as the peer takes.
   void Answer(Connection& connection, std::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Flush(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

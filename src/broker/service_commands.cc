@@ -24,8 +24,8 @@ constexpr size_t kMostUnread = 64 << 20;
 
 }  // namespace
 
-absl::Status Service::MayOperate(const Connection& connection) const {
-  const uid_t uid = connection.peer.uid;
+absl::Status Service::MayOperate(const ipc::Peer& peer) const {
+  const uid_t uid = peer.uid;
   if (const auto& operators = registry_.config().operators; operators.has_value()) {
     if (std::find(operators->begin(), operators->end(), uid) != operators->end()) {
       return absl::OkStatus();
@@ -40,7 +40,7 @@ absl::Status Service::MayOperate(const Connection& connection) const {
         geteuid() == 0 ? "root does" : "root", ", or the configuration's 'operators'"));
   }
   // Root in a container is not root of the machine.
-  if (IsBeside(connection.peer)) return absl::OkStatus();
+  if (IsBeside(peer)) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("user ", uid,
                    " of another PID namespace than the broker's does not operate it, "
@@ -50,7 +50,7 @@ absl::Status Service::MayOperate(const Connection& connection) const {
 absl::StatusOr<std::string> Service::OnQuery(const Connection& connection,
                                              const ipc::Query& query) {
   if (query.what == "own") return OnOwn(connection);
-  GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
+  GPUSHARE_RETURN_IF_ERROR(MayOperate(connection.peer));
   if (unread_ > kMostUnread) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the broker's answers are not read: ", unread_, " bytes of them wait"));
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> Service::OnTrace(const std::string& from) {
 
 absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
                                               const ipc::Change& change) {
-  GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
+  GPUSHARE_RETURN_IF_ERROR(MayOperate(connection.peer));
   const Time now = clock_.Now();
   absl::Status done;
   std::string ended;
@@ -143,7 +143,7 @@ void Service::SayChange(uid_t by, const ipc::Change& change, const absl::Status&
 absl::Status Service::BeginReload(const Connection& connection, const ipc::Change& change) {
   if (!connection.parts.empty())
     return absl::InvalidArgumentError("asked again before the answer was taken");
-  GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
+  GPUSHARE_RETURN_IF_ERROR(MayOperate(connection.peer));
   if (reload_ != nullptr) {
     return absl::UnavailableError("the configuration is being read already: ask again");
   }

@@ -18,6 +18,8 @@ constexpr int kPacketsAtOnce = 16;  // read from one connection before the other
 constexpr size_t kMostGpus = 64;    // opened by one process
 constexpr Nanos kLongestOpening = Seconds(4);  // a process waits for 5 s
 constexpr Nanos kNoRoom = Millis(100);         // how long not to accept when no descriptor is left
+// Connections of operators beyond the bounds: whoever fills the broker must not keep out who would evict him.
+constexpr size_t kMoreForOperators = 16;
 
 }  // namespace
 
@@ -37,7 +39,10 @@ bool Service::Accept() {
     ++open;
     if (other->peer.uid == peer->uid) ++of_user;
   }
-  if (open >= options_.most_connections || of_user >= options_.most_of_user) {
+  const auto is_full = [&](size_t more) {
+    return open >= options_.most_connections + more || of_user >= options_.most_of_user + more;
+  };
+  if (is_full(0) && (is_full(kMoreForOperators) || !MayOperate(*peer).ok())) {
     registry_.CountRefused();
     const absl::StatusOr<std::string> packet = ipc::Encode(ipc::Refusal{
         static_cast<uint32_t>(absl::StatusCode::kResourceExhausted),

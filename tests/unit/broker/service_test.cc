@@ -1003,13 +1003,41 @@ TEST_F(ServiceTest, WhatAnAuditFoundIsNotShownWhenTheNextFails) {
 TEST_F(ServiceTest, ConnectionsHaveABound) {
   ServiceOptions options;
   options.most_connections = 8;
-  Start(TwoTenants(), std::move(options));
+  Config config = TwoTenants();
+  config.operators = {getuid() + 1};
+  Start(config, std::move(options));
   auto good = Connect();
   ASSERT_TRUE(good->Register("a").ok());
   std::vector<std::unique_ptr<Peer>> flood;
   for (int i = 0; i < 50; ++i) flood.push_back(Connect());
   EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.refused >= 40; }));
   EXPECT_TRUE(good->Open().ok());
+}
+
+TEST_F(ServiceTest, WhoFillsItDoesNotKeepItsOperatorsOut) {
+  ServiceOptions options;
+  options.most_of_user = 8;
+  Config config = TwoTenants();
+  config.operators = {getuid() + 1};
+  Start(config, std::move(options));
+  std::vector<std::unique_ptr<Peer>> flood;
+  for (int i = 0; i < 8; ++i) {
+    flood.push_back(Connect());
+    ASSERT_TRUE(flood.back()->Register("a").ok());
+  }
+  const auto evicts = [&] {
+    const auto answer =
+        Connect()->Call(ipc::Change{.what = "evict", .tenant = "a", .gpu = "", .spec = ""});
+    return answer.ok() && std::holds_alternative<ipc::Part>(*answer);
+  };
+  EXPECT_FALSE(evicts()) << "it is no operator";
+  config.operators = {getuid()};
+  ASSERT_TRUE(service_->Apply(config).ok());
+  EXPECT_TRUE(evicts());
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.sessions == 0; }));
+  // Not without a bound.
+  for (int i = 0; i < 50; ++i) flood.push_back(Connect());
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.refused >= 20; }));
 }
 
 TEST_F(ServiceTest, TheOperatorChangesLimitsOfARunningTenant) {
