@@ -17,6 +17,29 @@ PRELOAD = os.environ["GPUSHARE_PRELOAD"]
 PATIENCE = 60  # the time in seconds after which a test counts as hanging
 
 
+OK, OUT_OF_MEMORY = 0, 2
+# Prints the JSON of each line of its input. Without the preloaded library, the program is the witness of what the GPU has.
+ALLOCATES = """
+import ctypes, json, os, sys, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context, held = ctypes.c_void_p(), []
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+def alloc(mib):
+    piece = ctypes.c_uint64()
+    result = cuda.cuMemAlloc_v2(ctypes.byref(piece), ctypes.c_size_t(mib << 20))
+    if result == 0: held.append(piece)
+    return result
+def used():
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    return total.value - free.value >> 20
+print("ready", flush=True)
+for line in sys.stdin: print(json.dumps(eval(line)), flush=True)
+"""
+
+
 class Asks:
     """Queries the broker's figures over one connection, as fast as it answers (src/ipc/message.h)."""
 
@@ -42,8 +65,8 @@ class Asks:
 class Program:
     """A program that says when it is ready, and then answers each line with the JSON of what that is."""
 
-    def __init__(self, code, environment):
-        self.process = subprocess.Popen([sys.executable, "-c", code], env=environment, text=True, stdin=subprocess.PIPE,
+    def __init__(self, code, environment, within=()):
+        self.process = subprocess.Popen([*within, sys.executable, "-c", code], env=environment, text=True, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         said = self.process.stdout.readline()
         assert said == "ready\n", self.process.communicate()
@@ -62,6 +85,8 @@ class Node(unittest.TestCase):
     TENANTS = ("  - {name: stays, spec: 'memory=1GiB,guarantee=50%'}\n"
                "  - {name: dies, spec: 'memory=24MiB,guarantee=30%'}\n")
     PRELOADED = []  # before gpushare, and into the broker
+    BROKER_WITHIN = []  # the command that starts the broker
+    MORE = ""  # of the broker's configuration
     TEARDOWN = 0  # the time in microseconds that the GPU takes to get back the memory of a process that has ended
     AFTER = "0s"  # the time after which the broker assumes that, if it cannot find out; None: the broker's default
     GPU = "none"  # the GPU that the broker is configured with
@@ -73,7 +98,7 @@ class Node(unittest.TestCase):
         self.config = os.path.join(self.folder.name, "broker.yaml")
         with open(self.config, "w") as file:
             file.write(f"reclaim: {{after: {self.AFTER}}}\n" if self.AFTER else "")
-            file.write(f"tenants:\n{self.TENANTS}")
+            file.write(f"{self.MORE}tenants:\n{self.TENANTS}")
         # Of programs on the same GPU without gpushare, and of those that the broker knows.
         self.bare = {**os.environ, "GPUSHARE_DRIVER": "sim", "LD_PRELOAD": ":".join(self.PRELOADED),
                      "GPUSHARE_SIM": f"memory=16GiB,teardown={self.TEARDOWN}us,clock=wall,shared={os.path.basename(self.folder.name)}"}
@@ -92,7 +117,7 @@ class Node(unittest.TestCase):
         return child
 
     def start_broker(self):
-        child = self.start([COMMAND, "broker", "--config", self.config, "--socket", self.socket, "--gpu", self.GPU, "--log", "error"],
+        child = self.start([*self.BROKER_WITHIN, COMMAND, "broker", "--config", self.config, "--socket", self.socket, "--gpu", self.GPU, "--log", "error"],
                            env=self.bare)
         self.eventually(lambda: self.figures() is not None)
         return child
@@ -100,6 +125,7 @@ class Node(unittest.TestCase):
     def restart_broker(self, meanwhile=lambda: None):
         self.broker.kill()
         self.broker.wait(PATIENCE)
+        self.eventually(lambda: self.figures() is None)  # what was killed may be the command that has started it
         meanwhile()
         self.broker = self.start_broker()
 
@@ -109,8 +135,8 @@ class Node(unittest.TestCase):
     def start_victim(self, tenant):
         return self.start([VICTIM], env=self.of_tenant(tenant))
 
-    def program(self, code, environment):
-        program = Program(code, environment)
+    def program(self, code, environment, within=()):
+        program = Program(code, environment, within)
         self.addCleanup(program.end)
         return program
 

@@ -6,33 +6,12 @@ than its quota, and no process loses its memory."""
 import os
 import signal
 import sys
+import threading
 import unittest
 
-from node import Node
+from node import ALLOCATES, OK, OUT_OF_MEMORY, Node
 
 QUOTA = 1024  # MiB
-
-# Prints the JSON of each line of its input. Without the preloaded library, the program is the witness.
-PROGRAM = """
-import ctypes, json, os, sys, time
-cuda = ctypes.CDLL("libcuda.so.1")
-context, held = ctypes.c_void_p(), []
-assert cuda.cuInit(0) == 0
-assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-assert cuda.cuCtxSetCurrent(context) == 0
-def alloc(mib):
-    piece = ctypes.c_uint64()
-    result = cuda.cuMemAlloc_v2(ctypes.byref(piece), ctypes.c_size_t(mib << 20))
-    if result == 0: held.append(piece)
-    return result
-def used():
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
-    return total.value - free.value >> 20
-print("ready", flush=True)
-for line in sys.stdin: print(json.dumps(eval(line)), flush=True)
-"""
-OK, OUT_OF_MEMORY = 0, 2
 
 
 class Restarts(Node):
@@ -41,15 +20,15 @@ class Restarts(Node):
 
     def setUp(self):
         super().setUp()
-        self.witness = self.program(PROGRAM, self.bare)
+        self.witness = self.program(ALLOCATES, self.bare)
         self.before = self.witness("used()")
-        self.first = self.program(PROGRAM, self.of_tenant("a"))
+        self.first = self.program(ALLOCATES, self.of_tenant("a"))
         self.context = self.witness("used()") - self.before
         self.programs = 1
 
     def another(self):
         self.programs += 1
-        return self.program(PROGRAM, self.of_tenant("a"))
+        return self.program(ALLOCATES, self.of_tenant("a"))
 
     def assert_within_quota(self):
         held = self.witness("used()") - self.before - self.programs * self.context
@@ -75,6 +54,23 @@ class Restarts(Node):
         self.assertEqual(self.first("alloc(50)"), OK, "it has what it had, and what is left")
         self.assertEqual((third("alloc(100)"), third("alloc(100)")), (OK, OUT_OF_MEMORY))
         self.assertEqual(self.assert_within_quota(), 955)
+
+    def test_processes_that_race_for_the_quota_do_not_pass_it(self):
+        # Each holds up to two pieces, which are far more together, and gives one back where it is refused another.
+        next_piece = "(lambda got: (got, held and (got != 0 or len(held) > 1) and cuda.cuMemFree_v2(held.pop(0)))[0])(alloc(mib))"
+        races = f"[{next_piece} for _ in range(1500) for mib in (390, 50, 200)].count(0)"
+        programs = [self.first, self.another(), self.another(), self.another()]
+        had = []
+        threads = [threading.Thread(target=lambda program=program: had.append(program(races))) for program in programs]
+        for thread in threads:
+            thread.start()
+        most = 0
+        while any(thread.is_alive() for thread in threads):
+            most = max(most, self.assert_within_quota())
+        for thread in threads:
+            thread.join()
+        self.assertGreater(most, QUOTA - 200, "they did not race")
+        self.assertGreater(min(had), 1500, "one had hardly anything")
 
     def test_again_and_again_near_the_quota(self):
         second = self.another()
