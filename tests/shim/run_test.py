@@ -494,6 +494,20 @@ class Programs(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout.split()),
                          (0, ["1024", "1024", "2", "2", "2", "424", "0"]), done)
 
+    # Another limiter says that no memory is managed, and shows a GPU without a limit as one without memory.
+    def test_what_the_driver_says_of_memory_is_its_own(self):
+        code = """
+            from program import *
+            managed = d.CUpointer_attribute.CU_POINTER_ATTRIBUTE_IS_MANAGED
+            context()
+            kept = ok(d.cuMemAlloc(1 << 20)), ok(d.cuMemAllocManaged(1 << 20, 1))
+            print(*(int(ok(d.cuPointerGetAttribute(managed, each))) for each in kept), ok(d.cuDeviceTotalMem(0)))
+        """
+        bare = python(code, command=["env"])
+        self.assertEqual((bare.returncode, bare.stdout.split()[:2]), (0, ["0", "1"]), bare)
+        self.assertEqual(python(code).stdout, bare.stdout)
+        self.assertEqual(python(code, "--memory", "1GiB").stdout, f"0 1 {1 << 30}\n")
+
     def test_a_program_that_is_linked_with_the_sdk_has_one_engine(self):
         done = run("--memory", "1GiB", "--", COMMAND, "probe", "--gpu", "sim")
         self.assertEqual((done.returncode, "simulated           yes" in done.stdout), (0, True), done)
