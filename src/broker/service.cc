@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "broker/service_connection.h"
 
@@ -121,6 +123,17 @@ const char* Service::CheckInvariants() {
 void Service::Say(std::string_view event,
                   const std::vector<std::pair<std::string, std::string>>& fields) const {
   if (options_.log) options_.log(event, fields);
+}
+
+void Service::SayOf(const Connection& connection, std::string_view event,
+                    const std::vector<std::pair<std::string, std::string>>& fields) {
+  const uid_t uid = connection.peer.uid;
+  const std::optional<uint64_t> left_out = lines_.Take(uid, clock_.Now());
+  if (!left_out.has_value()) return;
+  if (*left_out > 0) {
+    Say("lines_left_out", {{"uid", absl::StrCat(uid)}, {"lines", absl::StrCat(*left_out)}});
+  }
+  Say(event, fields);
 }
 
 void Service::WakeChanged() {

@@ -37,6 +37,7 @@
 #include "broker/audit.h"
 #include "broker/call_limit.h"
 #include "broker/config.h"
+#include "broker/line_limit.h"
 #include "broker/recorder.h"
 #include "broker/registry.h"
 #include "broker/remains.h"
@@ -219,6 +220,10 @@ class Service {
   void WakeChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Say(std::string_view event,
            const std::vector<std::pair<std::string, std::string>>& fields) const;
+  // The same for what a process has caused, of which the log has only so much.
+  void SayOf(const Connection& connection, std::string_view event,
+             const std::vector<std::pair<std::string, std::string>>& fields)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ServiceOptions options_;
   base::Clock& clock_;
@@ -235,6 +240,7 @@ class Service {
   Registry registry_ ABSL_GUARDED_BY(mutex_);
   Recorder recorder_ ABSL_GUARDED_BY(mutex_);
   AuditLog audit_ ABSL_GUARDED_BY(mutex_);
+  LineLimit lines_ ABSL_GUARDED_BY(mutex_);
   Changed changed_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
   Config begun_ ABSL_GUARDED_BY(mutex_);                    // the configuration at the start

@@ -27,10 +27,11 @@ void Service::Drop(Connection& connection, std::string_view why, bool evicted) {
       connection.looks_at_image = now + kLooksAtImage;
       connection.looks_until = now + kExecs;
     }
-    Say("ended", {{"session", absl::StrCat(connection.session->id)},
-                  {"tenant", connection.session->tenant->name},
-                  {"pid", absl::StrCat(connection.peer.pid)},
-                  {"why", std::string(why)}});
+    SayOf(connection, "ended",
+          {{"session", absl::StrCat(connection.session->id)},
+           {"tenant", connection.session->tenant->name},
+           {"pid", absl::StrCat(connection.peer.pid)},
+           {"why", std::string(why)}});
   }
   ++ended_;
   if (!connection.spoke) --silent_;

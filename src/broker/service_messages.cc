@@ -117,9 +117,10 @@ absl::Status Service::Handle(Connection& connection, const ipc::Message& message
 
 absl::Status Service::Refuse(Connection& connection, const absl::Status& why) {
   registry_.CountRefused();
-  Say("refused", {{"pid", absl::StrCat(connection.peer.pid)},
-                  {"uid", absl::StrCat(connection.peer.uid)},
-                  {"why", Text(why)}});
+  SayOf(connection, "refused",
+        {{"pid", absl::StrCat(connection.peer.pid)},
+         {"uid", absl::StrCat(connection.peer.uid)},
+         {"why", Text(why)}});
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(ipc::ToRefusal(why)));
   return ipc::Send(connection.fd.get(), packet);
 }
@@ -142,10 +143,11 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
     Watch(connection.peer.process.get(), connection.process_watched).IgnoreError();
   }
   const Registry::Session& session = *connection.session;
-  Say("registered", {{"session", absl::StrCat(session.id)},
-                     {"tenant", session.tenant->name},
-                     {"pid", absl::StrCat(session.who.pid)},
-                     {"program", session.program}});
+  SayOf(connection, "registered",
+        {{"session", absl::StrCat(session.id)},
+         {"tenant", session.tenant->name},
+         {"pid", absl::StrCat(session.who.pid)},
+         {"program", session.program}});
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet,
                             ipc::Encode(ipc::Welcome{session.id, session.tenant->name}));
   return ipc::Send(connection.fd.get(), packet);

@@ -83,13 +83,13 @@ void Say(const EventLog& log, std::string_view event,
   std::vector<LogField> fields;
   bool bad = event == "refused" || event == "audit_finding" || event == "audit_failed" ||
              event == "stranger" || event == "reclaim_overdue" || event == "remains_refused" ||
-             event == "remains_not_kept";
+             event == "remains_not_kept" || event == "lines_left_out";
   for (const auto& [name, value] : given) {
     bad = bad || (name == "result" && value != "ok");
     LogField& field = fields.emplace_back(name, value);
     field.is_number = (name == "pid" || name == "uid" || name == "session" || name == "says" ||
                        name == "processes" || name == "granted" || name == "by_driver" ||
-                       name == "ran_ns" || name == "says_ran_ns") &&
+                       name == "lines" || name == "ran_ns" || name == "says_ran_ns") &&
                       !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
   }
   log.Write(bad ? LogLevel::kWarning : LogLevel::kInfo, event, fields);

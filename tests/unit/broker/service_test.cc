@@ -1014,6 +1014,34 @@ TEST_F(ServiceTest, ConnectionsHaveABound) {
   EXPECT_TRUE(good->Open().ok());
 }
 
+TEST_F(ServiceTest, NobodyFillsTheLog) {
+  Start(TwoTenants());
+  const auto refused = [this] {
+    const std::vector<std::string> said = Said();
+    return std::count_if(said.begin(), said.end(), [](const std::string& line) {
+      return line.substr(0, line.find(' ')) == "refused";
+    });
+  };
+  std::vector<std::unique_ptr<Peer>> flood;
+  for (int i = 0; i < 100; ++i) flood.push_back(Connect());
+  base::Clock& clock = base::RealClock();
+  const Time begun = clock.Now();
+  for (int round = 0; round < 40; ++round) {
+    for (const auto& each : flood) ASSERT_TRUE(each->Register("nobody").ok());
+  }
+  const int64_t most = LineLimit::kBurst + (clock.Now() - begun) / LineLimit::kEvery + 1;
+  EXPECT_GE(refused(), LineLimit::kBurst);
+  EXPECT_LE(refused(), most);
+  EXPECT_TRUE(Eventually([&](const Snapshot&) {
+    flood[0]->Register("nobody").IgnoreError();
+    const std::vector<std::string> said = Said();
+    const std::string wanted = absl::StrCat("lines_left_out uid=", getuid(), " lines=");
+    return std::any_of(said.begin(), said.end(), [&](const std::string& line) {
+      return line.substr(0, wanted.size()) == wanted;
+    });
+  }));
+}
+
 TEST_F(ServiceTest, WhoFillsItDoesNotKeepItsOperatorsOut) {
   ServiceOptions options;
   options.most_of_user = 8;
