@@ -69,8 +69,30 @@ class Kubernetes(Brokers):
         pod = daemons["spec"]["template"]["spec"]
         with open(os.path.join(self.SHARE, "container", "Containerfile")) as image:
             copied = next(line for line in image if line.startswith("COPY ")).split()[2]
-        self.assertEqual(pod["initContainers"][0]["command"][2], copied + "/.")
+        self.assertIn(f"cp -a {copied}/. ", pod["initContainers"][0]["command"][2])
         self.assertEqual(pod["containers"][0]["args"], ["--config", "/etc/gpushare/broker.yaml"])
+
+    def test_what_pods_have_mapped_is_replaced_and_not_written_over(self):
+        _, daemons = self.read("broker.yaml")
+        shell, options, script = daemons["spec"]["template"]["spec"]["initContainers"][0]["command"]
+        image, host = (os.path.join(self.folder.name, name) for name in ("image", "host"))
+        library, link = os.path.join("lib", "library.so.0.1.0"), os.path.join("lib", "library.so")
+        os.makedirs(os.path.join(image, "lib"))
+        os.mkdir(host)
+        os.symlink("library.so.0.1.0", os.path.join(image, link))
+
+        def install(content):
+            with open(os.path.join(image, library), "w") as file:
+                file.write(content)
+            subprocess.run([shell, options, script.replace("/opt/gpushare", image).replace("/host", host)], check=True)
+            with open(os.path.join(host, link)) as file:
+                return file.read()
+
+        self.assertEqual(install("the old one"), "the old one")
+        with open(os.path.join(host, library)) as held:
+            self.assertEqual(install("new"), "new")
+            self.assertEqual(held.read(), "the old one")
+        self.assertEqual(os.listdir(host), ["lib"])
 
     def test_a_pod_that_hami_has_placed(self):
         (pod,) = self.read("pod-hami.yaml")
