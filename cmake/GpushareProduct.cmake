@@ -53,8 +53,10 @@ function(gpushare_product target)
   if(NOT GPUSHARE_ABSEIL_IS_PIC)
     target_sources(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src/product/abseil_thread_locals.cc")
   endif()
+  # Without --gc-sections the library has parts of libstdc++ that nothing calls, and these need a newer glibc than
+  # containers often have: std::random_device 2.36, where all else needs 2.34.
   target_link_options(${target} PRIVATE
-    "LINKER:--version-script=${ARG_EXPORTS}" "LINKER:--exclude-libs,ALL"
+    "LINKER:--version-script=${ARG_EXPORTS}" "LINKER:--exclude-libs,ALL" "LINKER:--gc-sections"
     -static-libstdc++)
   gpushare_link_complete(${target})
   set_target_properties(${target} PROPERTIES
