@@ -114,7 +114,7 @@ class Cdi(unittest.TestCase):
             config.write("socket: /srv/g/a.sock\ntenants: [{name: online}]\n")
             config.flush()
             self.assertEqual(edits(GPUSHARE_BROKER="/other/b.sock"), ("GPUSHARE_BROKER=/srv/g/a.sock", "/srv/g"))
-            self.assertEqual(edits("--socket", "/run/c.sock"), ("GPUSHARE_BROKER=/run/c.sock", "/run"))
+            self.assertEqual(edits("--socket", "/run/c/d/../c.sock"), ("GPUSHARE_BROKER=/run/c/c.sock", "/run/c"))
         relative = generate("--tenant", "a", environment={"GPUSHARE_BROKER": "b.sock"})
         self.assertEqual((relative.returncode, "'b.sock' given; an absolute path" in relative.stderr), (2, True), relative)
 
@@ -164,6 +164,12 @@ class Cdi(unittest.TestCase):
             result = generate(*arguments)
             self.assertEqual(result.returncode, 2, arguments)
             self.assertIn(why, result.stderr)
+
+    def test_a_folder_that_is_not_the_brokers_alone_is_not_mounted(self):
+        for socket in "/b.sock", "/run/b.sock", "/tmp/b.sock", "/var/run//b.sock", "/run/g/../b.sock", "/run/../../b.sock":
+            result = generate("--tenant", "a", "--socket", socket)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), socket)
+            self.assertIn("is not the broker's alone", result.stderr)
 
     def test_the_rules_find_mistakes(self):
         good = self.made("--fractions", "2")

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <set>
 
@@ -66,6 +67,14 @@ std::vector<CdiPath> NodesIn(const std::string& dev) {
 
 std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
+// Whether others have files and sockets there too, docker.sock among them, which a container must not get along.
+bool IsShared(const std::string& folder) {
+  static const std::set<std::string> kShared = {"/",     "/dev", "/dev/shm", "/etc",
+                                                "/home", "/run", "/root",    "/srv",
+                                                "/tmp",  "/var", "/var/run", "/var/tmp"};
+  return kShared.count(folder) > 0;
+}
+
 // The preload library and the engine behind it.
 absl::StatusOr<std::vector<CdiPath>> Libraries() {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string object, FindPreloadObject(kPreload));
@@ -114,11 +123,20 @@ absl::StatusOr<CdiSpec> Made(const CdiOptions& options) {
                      " given; allowed: a path in UTF-8 whose last name has up to ", kMostName,
                      " bytes (--socket)"));
   }
+  const std::filesystem::path path = std::filesystem::path(socket).lexically_normal();
+  const std::string folder = path.parent_path().string();
+  if (IsShared(folder)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the broker's socket: ", Quoted(socket),
+                     " given; containers get its folder as a whole, and ", Quoted(folder),
+                     " is not the broker's alone; give it a folder of its own, as in ",
+                     kDefaultSocket, " (--socket)"));
+  }
   GPUSHARE_ASSIGN_OR_RETURN(spec.mounts, Libraries());
   // Mounts the folder, since a restarted broker creates a new socket in it.
-  spec.mounts.push_back({FolderOf(socket), FolderOf(socket)});
+  spec.mounts.push_back({folder, folder});
   spec.nodes = NodesIn(options.dev);
-  spec.environment = {{"GPUSHARE_BROKER", socket},
+  spec.environment = {{"GPUSHARE_BROKER", path.string()},
                       {"LD_PRELOAD", absl::StrCat(kInContainer, "/gpushare/preload/", kPreload)}};
   return spec;
 }
