@@ -45,6 +45,20 @@ class Status(unittest.TestCase):
         done = run("--spec", "weight=3", "--memory", "1GiB", "--priority", "low", "--", "sh", "-c", "echo $GPUSHARE_SPEC")
         self.assertEqual(done.stdout, "weight=3,memory=1GiB,priority=low\n", done)
 
+    def test_what_has_no_effect_without_a_broker_is_said(self):
+        def said(*options, **variables):
+            done = run("--memory", "1GiB", *options, "--", "true", env={**os.environ, **variables})
+            self.assertEqual(done.returncode, 0, done)
+            return done.stderr
+
+        for options, words in ((("--tenant", "a"), "tenant 'a' is asked of no broker; name one by --broker"),
+                               (("--compute", "30%"), "'compute' limits nothing"), (("--spec", "compute=30%"), "'compute' limits nothing")):
+            self.assertIn(words, said(*options))
+            self.assertEqual(said(*options, "--broker", "none"), "")
+            self.assertEqual(said(*options, GPUSHARE_BROKER="none"), "")
+        for options in ((), ("--cap", "30%"), ("--compute", "30%", "--cap", "40%"), ("--compute", "30%", "--policy", "hard")):
+            self.assertEqual(said(*options), "")
+
     def test_the_environment_says_what_options_leave_open(self):
         own = {"GPUSHARE_SPEC": "memory=1GiB,memory_cap=2GiB,compute=20%,h2d=1GB/s"}
         show = ("--", "sh", "-c", "echo $GPUSHARE_SPEC")

@@ -177,6 +177,26 @@ void SayWhatCounts(const std::string& asked, const std::vector<broker::Share>& s
                share->spec.empty() ? "which limits nothing" : Printable(share->spec, 1024).c_str());
 }
 
+// Of a program that no broker of the machine is asked for, and nobody has said that this is meant: reports what has no effect then.
+void SayWhatNoBrokerIsAsked(const RunOptions& options) {
+  std::string why;
+  if (!options.tenant.empty()) {
+    why = absl::StrCat("tenant ", Quoted(options.tenant), " is asked of no broker");
+  } else if (const absl::StatusOr<VirtualDeviceSpec> spec =
+                 VirtualDeviceSpec::Parse(SpecOf(options).value_or(""));
+             spec.ok() && spec->compute.has_value() && !spec->cap.has_value() &&
+             !spec->policy.has_value()) {
+    why = "'compute' limits nothing where no other program is known of";
+  } else {
+    return;
+  }
+  std::fprintf(stderr,
+               "gpushare run: %s; name one by --broker or GPUSHARE_BROKER (as in %s), or say that "
+               "none of the machine's is meant: --broker private or none%s\n",
+               why.c_str(), kDefaultSocket,
+               options.tenant.empty() ? "; 'cap' limits this program by itself" : "");
+}
+
 // Fails if a variable would silently remove the program's limits, whoever set them.
 absl::Status CheckNothingTakesOff(const RunOptions& options, const std::string& spec) {
   const std::string disabled = base::GetEnv("GPUSHARE_DISABLE").value_or("0");
@@ -199,8 +219,10 @@ absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool 
                        const ipc::OpenGpu& gpu) {
   std::string broker = options.broker;
   if (broker == "auto") {
+    const std::optional<std::string> named = base::GetEnv("GPUSHARE_BROKER");
+    if (!named.has_value()) SayWhatNoBrokerIsAsked(options);
     // A simulated GPU belongs to one process unless configured otherwise, so it needs no broker.
-    broker = base::GetEnv("GPUSHARE_BROKER").value_or(simulated ? "none" : "private");
+    broker = named.value_or(simulated ? "none" : "private");
   }
   if (broker == "none") {
     unsetenv("GPUSHARE_BROKER");
