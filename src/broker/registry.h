@@ -63,7 +63,8 @@ class Registry {
   struct Credentials {
     int32_t pid = 0;
     uint32_t uid = 0, gid = 0;
-    uint64_t began = 0;  // when the process began; 0: not known
+    uint64_t began = 0;                 // when the process began; 0: not known
+    std::vector<uint32_t> groups = {};  // beside `gid`; not kept, as there may be 65536
   };
   struct Share;
   struct Gpu;

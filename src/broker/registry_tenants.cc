@@ -21,7 +21,9 @@ bool May(const TenantConfig& tenant, const Registry::Credentials& who) {
   const auto in = [](const std::vector<uint32_t>& list, uint32_t id) {
     return std::find(list.begin(), list.end(), id) != list.end();
   };
-  return in(tenant.uids, who.uid) || in(tenant.gids, who.gid);
+  return in(tenant.uids, who.uid) || in(tenant.gids, who.gid) ||
+         std::any_of(who.groups.begin(), who.groups.end(),
+                     [&](uint32_t group) { return in(tenant.gids, group); });
 }
 
 // Whether this is the process itself, whichever user it has become since.
@@ -95,12 +97,13 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
                                                       const Session* former) {
   if (former != nullptr) {
     Tenant& tenant = *former->tenant;
-    // It may have changed its user since it was admitted, but it is still whom the tenant admits.
+    // It may have changed its user since it was admitted, but it is still whom the tenant admits. Of groups only those that it has now are known.
     const bool itself = IsOf(former->who, who);
     const Credentials& admitted = itself ? former->who : who;
     // A tenant that is not listed any more stays for the processes that it has.
     const bool stays = tenant.owner == kNobody && itself;
-    if (tenant.listed ? May(tenant.config, admitted) : stays || tenant.owner == admitted.uid) {
+    const bool may = May(tenant.config, admitted) || May(tenant.config, who);
+    if (tenant.listed ? may : stays || tenant.owner == admitted.uid) {
       return &tenant;
     }
   }
@@ -109,14 +112,24 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
   bool numbered = false;
   if (name.empty()) {
     int found = 0;
-    const auto is_named = [&who](const Tenant& tenant) {
+    // Its user and its own group go first: users are in many groups, and what they are for may be anything.
+    Credentials counts = who;
+    counts.groups.clear();
+    const auto is_named = [&counts](const Tenant& tenant) {
       const bool named = !tenant.config.uids.empty() || !tenant.config.gids.empty();
-      return tenant.listed && named && May(tenant.config, who);
+      return tenant.listed && named && May(tenant.config, counts);
     };
-    for (const auto& [known, tenant] : tenants_) {
-      if (!is_named(*tenant)) continue;
-      name = known;
-      ++found;
+    const auto find = [&] {
+      for (const auto& [known, tenant] : tenants_) {
+        if (!is_named(*tenant)) continue;
+        name = known;
+        ++found;
+      }
+    };
+    find();
+    if (found == 0) {
+      counts.groups = who.groups;
+      find();
     }
     if (found > 1) {
       return absl::InvalidArgumentError(
@@ -216,7 +229,7 @@ absl::StatusOr<Registry::Session*> Registry::Register(const Credentials& who,
     former->successor = &session;
   }
   session.id = next_session_++;
-  session.who = who;
+  session.who = {.pid = who.pid, .uid = who.uid, .gid = who.gid, .began = who.began};
   session.program = hello.program;
   session.asked = hello.tenant;
   session.image = ImageIn(hello);

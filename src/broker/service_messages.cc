@@ -132,7 +132,8 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
                             registry_.Register({.pid = connection.peer.pid,
                                                 .uid = connection.peer.uid,
                                                 .gid = connection.peer.gid,
-                                                .began = BeganAt(connection.peer.pid)},
+                                                .began = BeganAt(connection.peer.pid),
+                                                .groups = ipc::GroupsOfPeer(connection.fd.get())},
                                                hello));
   connection.image = ImageOf(connection.peer.pid);
   to_keep_ = true;

@@ -218,4 +218,15 @@ absl::StatusOr<Peer> PeerOf(int fd) {
   return peer;
 }
 
+std::vector<gid_t> GroupsOfPeer(int fd) {
+  socklen_t size = 0;
+  // With too little room it tells how much is needed. The groups are those of the time when the peer connected, so they do not change.
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, nullptr, &size) != 0 && errno != ERANGE) return {};
+  std::vector<gid_t> groups(size / sizeof(gid_t));
+  if (groups.empty() || getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size) != 0) {
+    return {};
+  }
+  return groups;
+}
+
 }  // namespace gpushare::ipc

@@ -101,6 +101,8 @@ struct Peer {
       process;  // readable when it has ended; none where neither the kernel nor the number gives one
 };
 absl::StatusOr<Peer> PeerOf(int fd);
+// The groups that it is in beside its own; none where the kernel does not tell.
+std::vector<gid_t> GroupsOfPeer(int fd);
 
 }  // namespace gpushare::ipc
 

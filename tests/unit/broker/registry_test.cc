@@ -250,6 +250,55 @@ TEST_F(RegistryTest, WhoIsWrongIsToldWhatThereIs) {
             "no tenant 't1'; there is none");
 }
 
+TEST_F(RegistryTest, AnyGroupOfAUserMayBeATenants) {
+  Config config;
+  for (const char* const name : {"lab", "staff", "web"}) config.tenants.emplace_back().name = name;
+  config.tenants[0].gids = {5000};
+  config.tenants[1].gids = {20, 5000};
+  config.tenants[2].uids = {1000};
+  ASSERT_TRUE(Apply(config).ok());
+  const auto as = [&](const std::string& tenant, uint32_t uid, uint32_t gid,
+                      std::vector<uint32_t> groups) {
+    const Registry::Credentials who{
+        .pid = 7, .uid = uid, .gid = gid, .began = 1, .groups = std::move(groups)};
+    const absl::StatusOr<Registry::Session*> session =
+        registry_.Register(who, {.tenant = tenant, .program = "", .spec = ""});
+    if (!session.ok()) return std::string(absl::StatusCodeToString(session.status().code()));
+    return (*session)->tenant->name;
+  };
+  EXPECT_EQ(as("lab", 1001, 1001, {27, 5000}), "lab");
+  EXPECT_EQ(as("lab", 1001, 1001, {27, 500}), "PERMISSION_DENIED");
+  EXPECT_EQ(as("lab", 1001, 1001, {}), "PERMISSION_DENIED");
+  EXPECT_EQ(as("", 1001, 1001, {20}), "staff");
+  EXPECT_EQ(as("", 1001, 1001, {5000}), "INVALID_ARGUMENT") << "it may be two";
+  // Its user and its own group go first.
+  EXPECT_EQ(as("", 1000, 1000, {5000}), "web");
+  EXPECT_EQ(as("", 1001, 20, {5000}), "staff");
+}
+
+// A process's groups are not kept. One that comes back is asked for those that it has then, also if its tenant is drained.
+TEST_F(RegistryTest, WhoWasAdmittedByAGroupComesBack) {
+  Config config;
+  config.tenants.emplace_back().name = "lab";
+  config.tenants[0].gids = {5000};
+  ASSERT_TRUE(Apply(config).ok());
+  const auto as = [&](std::vector<uint32_t> groups) {
+    return registry_.Register(
+        {.pid = 7, .uid = 1, .gid = 1, .began = 1, .groups = std::move(groups)},
+        {.tenant = "lab", .program = "", .spec = ""});
+  };
+  Registry::Session* const before = *as({5000});
+  EXPECT_TRUE(before->who.groups.empty());
+  Process& process = processes_.emplace_back();
+  ipc::OpenGpu open;
+  open.uuid = kGpuOfRegistry;
+  ASSERT_TRUE(registry_.Open(*before, open, process.pages.seat, now_, changed_).ok());
+  registry_.End(*before, now_, changed_);
+  ASSERT_TRUE(registry_.Drain("lab", "", true, changed_).ok());
+  EXPECT_FALSE(as({}).ok());
+  EXPECT_TRUE(as({5000}).ok());
+}
+
 // A program may drop privileges after it has registered. Its pid and its beginning say that it is the same.
 TEST_F(RegistryTest, AProcessThatHasChangedItsUserComesBackAsWhatItWas) {
   Config config;

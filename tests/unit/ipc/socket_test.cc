@@ -2,6 +2,7 @@
 #include "ipc/socket.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -149,6 +150,24 @@ TEST(Socket, ThePeerIsWhomTheKernelSays) {
   EXPECT_EQ(peer->uid, getuid());
   EXPECT_EQ(peer->gid, getgid());
   EXPECT_FALSE(PeerOf(STDERR_FILENO).ok());
+}
+
+TEST(Socket, ThePeersGroupsAreThoseThatItHadWhenItConnected) {
+  std::vector<gid_t> groups(65536);
+  groups.resize(static_cast<size_t>(getgroups(65536, groups.data())));
+  const auto [a, b] = Pair();
+  EXPECT_EQ(GroupsOfPeer(a.get()), groups);
+  EXPECT_TRUE(GroupsOfPeer(STDERR_FILENO).empty());
+  if (geteuid() != 0) GTEST_SKIP() << "only root may change its groups";
+  Child child([] {
+    const std::vector<gid_t> many = {5, 70000, 300};
+    if (setgroups(many.size(), many.data()) != 0) return false;
+    const auto [c, d] = Pair();
+    const std::vector<gid_t> sorted = {5, 300, 70000};
+    return GroupsOfPeer(c.get()) == sorted && setgroups(0, nullptr) == 0 &&
+           GroupsOfPeer(c.get()) == sorted;
+  });
+  EXPECT_TRUE(child.Wait());
 }
 
 }  // namespace
