@@ -76,6 +76,7 @@ void Service::Read(Connection& connection) {
     if (!message.ok()) {
       // A peer of another version is told so.
       if (absl::IsFailedPrecondition(message.status())) {
+        registry_.CountRefused();
         static_cast<void>(Refuse(connection, message.status()));
       }
       return Drop(connection, Text(message.status()));
@@ -112,11 +113,12 @@ absl::Status Service::Handle(Connection& connection, const ipc::Message& message
       return Flush(connection);
     }
   }
-  return refused.ok() ? refused : Refuse(connection, refused);
+  if (refused.ok()) return refused;
+  if (std::holds_alternative<ipc::Hello>(message)) registry_.CountRefused();
+  return Refuse(connection, refused);
 }
 
 absl::Status Service::Refuse(Connection& connection, const absl::Status& why) {
-  registry_.CountRefused();
   SayOf(connection, "refused",
         {{"pid", absl::StrCat(connection.peer.pid)},
          {"uid", absl::StrCat(connection.peer.uid)},
@@ -195,7 +197,9 @@ absl::Status Service::Open(Connection& connection, const ipc::Message& message) 
     connection.opens.reset();
     --opening_;
   }
-  return spec.ok() ? GiveSeat(connection, {uuid, *spec}) : Refuse(connection, spec.status());
+  if (spec.ok()) return GiveSeat(connection, {uuid, *spec});
+  registry_.CountRefused();
+  return Refuse(connection, spec.status());
 }
 
 // Answers waiting requests for GPUs. Returns when to call again at the latest.

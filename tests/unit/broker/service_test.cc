@@ -386,6 +386,7 @@ TEST_F(ServiceTest, WhatCannotBeIsRefusedAndSaid) {
   ASSERT_TRUE(peer->Register("a").ok());
   EXPECT_EQ(code(peer->Register("a")), absl::StatusCode::kInvalidArgument) << "twice";
   EXPECT_EQ(code(peer->Open(kGiB)), absl::StatusCode::kResourceExhausted) << "4 GiB of 1";
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.refused == 5; }));
 }
 
 TEST_F(ServiceTest, UnlistedTenantsAreTheirMakers) {
@@ -1083,6 +1084,8 @@ TEST_F(ServiceTest, TheOperatorChangesLimitsOfARunningTenant) {
       operates->Call(ipc::Change{.what = "set", .tenant = "a", .gpu = "", .spec = "memory=60GiB"});
   ASSERT_TRUE(answer.ok() && std::holds_alternative<ipc::Refusal>(*answer));
   EXPECT_EQ(peer->limits->memory_limit.load(), 6 * kGiB);
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.refused == 0; }))
+      << "no process was refused";
 }
 
 // Without the key the user of the broker operates; with it only the listed users.
