@@ -2,10 +2,12 @@
 #include "cli/completion.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -30,10 +32,14 @@ struct CommandWords {
   std::vector<std::string> choices;  // values of positional arguments
 };
 
-// The words of "real|sim|auto"; none for the name of a kind of value, such as SECONDS.
+// The words of "SOCKET|private|none" without those in capitals, which name a kind of value; none for SECONDS.
 std::vector<std::string> ChoicesOf(const std::string& type) {
   if (!absl::StrContains(type, '|') || absl::StrContains(type, ' ')) return {};
-  return absl::StrSplit(type, '|');
+  std::vector<std::string> words = absl::StrSplit(type, '|');
+  std::erase_if(words, [](const std::string& word) {
+    return std::all_of(word.begin(), word.end(), absl::ascii_isupper);
+  });
+  return words;
 }
 
 void Collect(const CLI::App& app, const std::string& path, std::vector<CommandWords>* out) {
@@ -107,7 +113,10 @@ std::string Bash(const std::vector<CommandWords>& all) {
       "  local cur=${COMP_WORDS[COMP_CWORD]} at='' words='' i\n"
       "  COMPREPLY=()\n"
       "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
-      "    [[ ${COMP_WORDS[i]} == -- ]] && return\n"
+      "    if [[ ${COMP_WORDS[i]} == -- ]]; then\n"
+      "      ((i == COMP_CWORD - 1)) && COMPREPLY=($(compgen -c -- \"$cur\"))\n"
+      "      return\n"
+      "    fi\n"
       "    case \"$at ${COMP_WORDS[i]}\" in\n",
       Steps(all, "      "),
       "    esac\n"

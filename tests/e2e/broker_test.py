@@ -593,7 +593,10 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("gpushare", "top", "--i"), ["--interval"])
         self.assertEqual(self.complete("gpushare", "probe", "--gpu", ""), ["real", "sim", "auto"])
         self.assertEqual(self.complete("gpushare", "completion", "z"), ["zsh"])
-        self.assertEqual(self.complete("gpushare", "run", "--", "to"), [])
+        self.assertEqual(self.complete("gpushare", "run", "--priority", ""), ["high", "normal", "low"])
+        self.assertEqual(self.complete("gpushare", "run", "--broker", ""), ["private", "none", "auto"])
+        self.assertIn("touch", self.complete("gpushare", "run", "--memory", "1GiB", "--", "to"))  # a command, and nothing of gpushare's
+        self.assertEqual(self.complete("gpushare", "run", "--", "touch", "to"), [])
         self.assertIn("--undo", self.complete("gpushare", "drain", "online", "--"))
 
     def test_each_script_is_one_of_its_shell(self):

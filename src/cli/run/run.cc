@@ -112,8 +112,8 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
   app->add_option("--cap", options->cap, "most of the device's time, also while it is idle: 50%")
       ->type_name("SHARE")
       ->check(NotEmpty());
-  app->add_option("--priority", options->priority, "high, normal or low")
-      ->type_name("NAME")
+  app->add_option("--priority", options->priority, "whose work goes first")
+      ->type_name("high|normal|low")
       ->check(NotEmpty());
   app->add_option("--policy", options->policy, "what the share means; see `gpushare policies`")
       ->type_name("NAME")
