@@ -61,7 +61,7 @@ absl::StatusOr<Amount> Split(std::string_view text) {
   return amount;
 }
 
-// whole.fraction * factor, exactly.
+// whole.fraction * factor, rounded down: nobody who writes 7.9GiB means the part of a byte.
 absl::StatusOr<uint64_t> Multiply(const Amount& amount, uint64_t factor) {
   const absl::Status overflow = absl::InvalidArgumentError("it is too large");
   unsigned __int128 value = 0;
@@ -82,7 +82,8 @@ absl::StatusOr<uint64_t> Multiply(const Amount& amount, uint64_t factor) {
       scale *= 10;
     }
     part *= factor;
-    if (part % scale != 0) return absl::InvalidArgumentError("it is not a whole number of units");
+    if (factor == 1 && part % scale != 0)
+      return absl::InvalidArgumentError("it is not a whole number");
     value += part / scale;
     if (value > UINT64_MAX) return overflow;
   }

@@ -21,7 +21,7 @@ namespace gpushare::spec {
 
 std::string_view Trim(std::string_view text);
 
-// "8GiB", "1.5 GB", "1073741824". Exact: a fraction must come out as a whole number of bytes.
+// "8GiB", "7.9 GB", "1073741824". Rounded down to bytes, of which themselves no fraction is taken.
 absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
 // ParseBytes() for device memory: refuses a small number without a unit, since a unit or '%' was probably forgotten.
 absl::StatusOr<uint64_t> ParseMemory(std::string_view text);

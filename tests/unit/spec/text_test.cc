@@ -17,15 +17,15 @@ TEST(Text, BytesAreExact) {
   EXPECT_EQ(*ParseBytes("8GiB"), uint64_t{8} << 30);
   EXPECT_EQ(*ParseBytes(" 1.5 GB "), 1'500'000'000u);
   EXPECT_EQ(*ParseBytes("0.5KiB"), 512u);
+  EXPECT_EQ(*ParseBytes("7.9GiB"), 8'482'560'409u) << "and 0.6 bytes";
   EXPECT_EQ(*ParseBytes("18446744073709551615"), UINT64_MAX);
   EXPECT_EQ(*ParseBytes("007B"), 7u);
 }
 
 TEST(Text, BytesRefuseWhatIsNotAWholeNumber) {
-  for (const char* text :
-       {"", " ", "-1", "+1", "1e9", "0x10", "1.5B", "0.3KiB", ".", "GiB", "1 G iB",
-        "18446744073709551616", "99999999999999999999TiB", "16777216TiB", "1gib",
-        "0.0000000000000000001KiB", "NaN", "inf", "1\xff"}) {
+  for (const char* text : {"", " ", "-1", "+1", "1e9", "0x10", "1.5B", "1.5", ".", "GiB", "1 G iB",
+                           "18446744073709551616", "99999999999999999999TiB", "16777216TiB", "1gib",
+                           "0.0000000000000000001KiB", "NaN", "inf", "1\xff"}) {
     EXPECT_FALSE(ParseBytes(text).ok()) << text;
   }
 }
@@ -104,6 +104,7 @@ TEST(Text, DurationsRoundTrip) {
   EXPECT_EQ(*ParseDuration("20ms"), Millis(20));
   EXPECT_EQ(*ParseDuration("1.5us"), Nanos(1500));
   EXPECT_FALSE(ParseDuration("20").ok());
+  EXPECT_EQ(*ParseDuration("1.2345us"), Nanos(1234));
   EXPECT_FALSE(ParseDuration("1.5ns").ok());
   EXPECT_FALSE(ParseDuration("9223372036854775808ns").ok());
   for (int64_t ns : {0ll, 1ll, 1000ll, 1001ll, 20'000'000ll, 10'000'000'000ll}) {
