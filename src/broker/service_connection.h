@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "broker/peer_socket.h"
 #include "broker/service.h"
 #include "ipc/message.h"
 
@@ -27,7 +28,7 @@ struct Service::SeatHolder {
 
 struct Service::Connection {
   uint64_t id = 0;
-  base::UniqueFd fd;  // invalid: the connection has ended
+  PeerSocket fd;  // invalid: the connection has ended
   ipc::Peer peer;
   Time since{};
   bool spoke = false;  // it has sent a message that was understood

@@ -25,13 +25,14 @@ constexpr size_t kMoreForOperators = 16;
 
 // Accepts one connection. Whether more may be waiting.
 bool Service::Accept() {
-  absl::StatusOr<base::UniqueFd> fd = listener_->Accept();
-  if (absl::IsResourceExhausted(fd.status())) {
+  absl::StatusOr<base::UniqueFd> accepted = listener_->Accept();
+  if (absl::IsResourceExhausted(accepted.status())) {
     Unwatch(listener_->fd());  // the event would be reported again at once
     accepts_again_ = clock_.Now() + kNoRoom;
   }
-  if (!fd.ok()) return false;
-  absl::StatusOr<ipc::Peer> peer = ipc::PeerOf(fd->get());
+  if (!accepted.ok()) return false;
+  PeerSocket fd(*std::move(accepted));
+  absl::StatusOr<ipc::Peer> peer = ipc::PeerOf(fd.get());
   if (!peer.ok()) return true;
   size_t open = 0, of_user = 0;
   // Ended connections whose process has not ended count, too: they still hold grants, and descriptors here.
@@ -48,13 +49,13 @@ bool Service::Accept() {
         static_cast<uint32_t>(absl::StatusCode::kResourceExhausted),
         absl::StrCat("the broker has ", open, " connections, ", of_user, " of user ", peer->uid,
                      "; at most ", options_.most_connections, " and ", options_.most_of_user)});
-    if (packet.ok()) ipc::Send(fd->get(), *packet).IgnoreError();
+    if (packet.ok()) ipc::Send(fd.get(), *packet).IgnoreError();
     return true;
   }
   auto made = std::make_unique<Connection>();
   Connection& connection = *made;
   connection.id = next_connection_++;
-  connection.fd = *std::move(fd);
+  connection.fd = std::move(fd);
   connection.peer = *std::move(peer);
   connection.since = clock_.Now();
   connection.watched = {Watched::kConnection, &connection};
@@ -67,11 +68,10 @@ bool Service::Accept() {
 
 void Service::Read(Connection& connection) {
   for (int i = 0; i < kPacketsAtOnce; ++i) {
-    absl::StatusOr<ipc::Received> got = ipc::Receive(connection.fd.get());
+    const absl::StatusOr<ipc::Received> got = connection.fd.Receive();
     if (!got.ok()) return Drop(connection, Text(got.status()));
     if (got->what == ipc::Received::kNothing) return;
     if (got->what == ipc::Received::kEnd) return Drop(connection, "its connection was closed");
-    got->fds.clear();  // peers have no reason to send descriptors; close them before answering
     const absl::StatusOr<ipc::Message> message = ipc::Decode(got->packet);
     if (!message.ok()) {
       // A peer of another version is told so.

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that flood the broker's socket: the broker's memory stays bounded, and connected programs are served."""
+"""Clients that flood the broker's socket, or send what makes it wait: its memory stays bounded, and connected programs are served."""
 
+import array
 import errno
 import resource
+import signal
 import socket
 import struct
+import subprocess
 import sys
+import time
 import unittest
 
-from node import PATIENCE, Asks, Node
+from node import COMMAND, PATIENCE, Asks, Node
 
 CONNECTIONS = 10_000
 MIB = 1 << 20
@@ -83,6 +87,44 @@ class Flood(Node):
         # Unread answers are limited to 64 MiB in total.
         ask = self.packet(Asks.QUERY, b"list")
         self.assertLess(self.floods(*[ask] * 64), 80 * MIB)
+
+
+class Descriptors(Node):
+    """A socket that keeps waiting whoever closes it last, given to the broker."""
+
+    LINGER = 30  # seconds
+
+    def lingering(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+        self.addCleanup(theirs.close)
+        self.addCleanup(listener.close)
+        ours.setblocking(False)
+        try:
+            while True:
+                ours.send(bytes(1 << 16))
+        except BlockingIOError:
+            pass
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, self.LINGER))
+        return ours
+
+    def test_the_broker_waits_for_the_close_of_none(self):
+        stays = self.start_victim("stays")
+        self.eventually(lambda: self.launches() > 0)
+        began = time.monotonic()
+        # After a packet that ends the connection, so that the rest stays unread; and as the first packet.
+        for packets in ([b"no packet"], []):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer, self.lingering() as lingers:
+                self.broker.send_signal(signal.SIGSTOP)
+                peer.connect(self.socket)
+                for packet in packets:
+                    peer.send(packet)
+                peer.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [lingers.fileno()]))])
+            self.broker.send_signal(signal.SIGCONT)
+            subprocess.run([COMMAND, "list", "--socket", self.socket], check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+        self.assert_goes_on([stays])
+        self.assertLess(time.monotonic() - began, self.LINGER / 2)
 
 
 if __name__ == "__main__":
