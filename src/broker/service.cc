@@ -18,8 +18,9 @@ namespace gpushare::broker {
 namespace {
 
 constexpr int kEvents = 64;  // events taken from the poller at once
-// Connections, so that a flood of them does not delay everything else.
-constexpr int kAcceptedAtOnce = 64;
+// How long messages and connections may keep the broker from its books: a flood of them must not delay grants.
+constexpr Nanos kWithoutLook = Micros(250);
+constexpr int kAcceptedAtOnce = 4;              // takes less than that
 constexpr Nanos kOfHighPriority = Micros(100);  // how often a process of high priority may call
 constexpr int kSleepers = 8;  // waiters to wake on a process's word; an honest process has two
 constexpr Nanos kAskAgain = Millis(500);  // how often to ask `awaited`
@@ -160,15 +161,17 @@ absl::Status Service::Run() {
     if (count < 0 && errno != EINTR) return absl::ErrnoToStatus(errno, "broker: epoll_wait");
 
     base::MutexLock lock(&mutex_);
+    Time looked = clock_.Now();
     for (int i = 0; i < count; ++i) {
       OnEvent(*static_cast<Watched*>(events[i].data.ptr), events[i].events, clock_.Now());
+      if (const Time now = clock_.Now(); now - looked >= kWithoutLook) {
+        LookAtBooks(now);
+        looked = now;
+      }
     }
     const Time now = clock_.Now();
     const Time free = FreeEnded(now);
-    looks_.fetch_add(1, std::memory_order_relaxed);
-    next = std::min(registry_.Look(now, changed_), free);
-    recorder_.Look(registry_, now);
-    WakeChanged();
+    next = std::min(LookAtBooks(now), free);
     next = std::min({next, ExpireSilent(now), HearAgain(now), KeepInTime(now), OpenWaiting(now)});
     if (accepts_again_ <= now) {
       accepts_again_ = kNever;
@@ -187,6 +190,15 @@ absl::Status Service::Run() {
       next = std::min(next, asks_again_);
     }
   }
+}
+
+// Gives and takes back what is due. Returns when to look again.
+Time Service::LookAtBooks(Time now) {
+  looks_.fetch_add(1, std::memory_order_relaxed);
+  const Time next = registry_.Look(now, changed_);
+  recorder_.Look(registry_, now);
+  WakeChanged();
+  return next;
 }
 
 void Service::OnEvent(Watched& watched, uint32_t events, Time now) {

@@ -160,6 +160,7 @@ class Service {
   absl::Status Watch(int fd, Watched& watched, bool edge = false);
   void Unwatch(int fd);
   void Rewatch(int fd, Watched& watched, uint32_t events);
+  Time LookAtBooks(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnEvent(Watched& watched, uint32_t events, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountCall(int fd, Watched& watched, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time HearAgain(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -14,8 +14,7 @@
 namespace gpushare::broker {
 namespace {
 
-constexpr int kPacketsAtOnce = 16;  // read from one connection before the others get their turn
-constexpr size_t kMostGpus = 64;    // opened by one process
+constexpr size_t kMostGpus = 64;               // opened by one process
 constexpr Nanos kLongestOpening = Seconds(4);  // a process waits for 5 s
 constexpr Nanos kNoRoom = Millis(100);         // how long not to accept when no descriptor is left
 // Connections of operators beyond the bounds: whoever fills the broker must not keep out who would evict him.
@@ -66,25 +65,24 @@ bool Service::Accept() {
   return true;
 }
 
+// Reads one packet; the poller reports the connection again while it has more.
 void Service::Read(Connection& connection) {
-  for (int i = 0; i < kPacketsAtOnce; ++i) {
-    const absl::StatusOr<ipc::Received> got = connection.fd.Receive();
-    if (!got.ok()) return Drop(connection, Text(got.status()));
-    if (got->what == ipc::Received::kNothing) return;
-    if (got->what == ipc::Received::kEnd) return Drop(connection, "its connection was closed");
-    const absl::StatusOr<ipc::Message> message = ipc::Decode(got->packet);
-    if (!message.ok()) {
-      // A peer of another version is told so.
-      if (absl::IsFailedPrecondition(message.status())) {
-        registry_.CountRefused();
-        static_cast<void>(Refuse(connection, message.status()));
-      }
-      return Drop(connection, Text(message.status()));
+  const absl::StatusOr<ipc::Received> got = connection.fd.Receive();
+  if (!got.ok()) return Drop(connection, Text(got.status()));
+  if (got->what == ipc::Received::kNothing) return;
+  if (got->what == ipc::Received::kEnd) return Drop(connection, "its connection was closed");
+  const absl::StatusOr<ipc::Message> message = ipc::Decode(got->packet);
+  if (!message.ok()) {
+    // A peer of another version is told so.
+    if (absl::IsFailedPrecondition(message.status())) {
+      registry_.CountRefused();
+      static_cast<void>(Refuse(connection, message.status()));
     }
-    if (!std::exchange(connection.spoke, true)) --silent_;
-    const absl::Status handled = Handle(connection, *message);
-    if (!handled.ok()) return Drop(connection, Text(handled));
+    return Drop(connection, Text(message.status()));
   }
+  if (!std::exchange(connection.spoke, true)) --silent_;
+  const absl::Status handled = Handle(connection, *message);
+  if (!handled.ok()) return Drop(connection, Text(handled));
 }
 
 // An error ends the connection. A refusal is sent as an answer, and is no error.

@@ -10,10 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -113,6 +115,7 @@ class ServiceTest : public ::testing::Test {
   std::string Books() const { return absl::StrCat("/tmp/gpushare-books-", getpid()); }
   void Begin(const Config& config, ServiceOptions options) {
     options.log = [this](std::string_view event, const auto& fields) {
+      if (on_event_) on_event_(event);
       const std::lock_guard lock(said_lock_);
       std::string& said = said_.emplace_back(event);
       for (const auto& [name, value] : fields) absl::StrAppend(&said, " ", name, "=", value);
@@ -161,6 +164,8 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<Service> service_;
   std::thread thread_;
   absl::Status ended_;
+  std::function<void(std::string_view)>
+      on_event_;  // called by the service for each line of the log
   std::mutex said_lock_;
   std::vector<std::string> said_;  // the lines of the log
 };
@@ -613,6 +618,43 @@ TEST_F(ServiceTest, WhoRingsWithoutEndIsHeardNowAndThen) {
     quiet = service_->looks();
   }
   EXPECT_EQ(last, quiet);
+}
+
+TEST_F(ServiceTest, AFloodOfMessagesDoesNotKeepItFromItsBooks) {
+  constexpr int kPeers = 64, kOfEach = 12;
+  std::promise<void> all_sent;
+  const std::shared_future<void> sent = all_sent.get_future().share();
+  uint64_t looks = 0;
+  int since_look = 0, most = 0, refused = 0;
+  on_event_ = [&](std::string_view event) {
+    if (event != "refused") return;
+    sent.wait();
+    // Each takes the service 100 us.
+    base::Clock& clock = base::RealClock();
+    for (const Time end = clock.Now() + Micros(100); clock.Now() < end;) {
+    }
+    if (std::exchange(looks, service_->looks()) != looks) since_look = 0;
+    most = std::max(most, ++since_look);
+    ++refused;
+  };
+  Start(TwoTenants());
+  const auto packet = ipc::Encode(ipc::Hello{.tenant = "nobody", .program = "", .spec = ""});
+  std::vector<std::unique_ptr<Peer>> peers(kPeers);
+  for (auto& peer : peers) {
+    peer = Connect();
+    for (int i = 0; i < kOfEach; ++i) ASSERT_TRUE(ipc::Send(peer->fd.get(), *packet).ok());
+  }
+  all_sent.set_value();
+  base::Clock& clock = base::RealClock();
+  for (const auto& peer : peers) {
+    for (int i = 0; i < kOfEach; ++i) {
+      const auto got = ipc::ReceiveBefore(peer->fd.get(), clock, clock.Now() + Seconds(20));
+      ASSERT_TRUE(got.ok() && got->what == ipc::Received::kPacket);
+    }
+  }
+  Stop();
+  EXPECT_EQ(refused, kPeers * kOfEach);
+  EXPECT_LE(most, 10);
 }
 
 // A process that reconnects, as after a lost connection, is the same process: it gets back what its former sessions
