@@ -43,6 +43,34 @@ class Brokers(Programs):
             pass
 
 
+class Compose(Brokers):
+    """share/container: containers that find the broker, and a broker whose metrics are found."""
+
+    FOLDER = os.path.join(HERE, "..", "..", "share", "container")
+
+    def test_the_services(self):
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("scripts/setup has not installed PyYAML")
+        with open(os.path.join(self.FOLDER, "compose.yaml")) as compose, open(os.path.join(self.FOLDER, "broker.yaml")) as config:
+            services, configuration = yaml.safe_load(compose)["services"], yaml.safe_load(config)
+        checked = self.broker.command("broker", "--check", "--config", os.path.join(self.FOLDER, "broker.yaml"))
+        self.assertEqual((checked.returncode, checked.stderr), (0, ""))
+        broker = services.pop("broker")
+        # A published port reaches the container's address, and not its loopback.
+        (published,) = broker["ports"]
+        self.assertEqual(configuration["metrics"], "0.0.0.0:" + published.split(":")[-1])
+        _, command, *arguments = broker["healthcheck"]["test"]
+        self.assertEqual((command, self.broker.command(*arguments).returncode), ("/opt/gpushare/bin/gpushare", 0))
+        self.assertEqual({service["environment"]["GPUSHARE_TENANT"] for service in services.values()},
+                         {tenant["name"] for tenant in configuration["tenants"]})
+        for service in services.values():
+            self.assertEqual(service["depends_on"]["broker"]["condition"], "service_healthy")
+            self.assertIn(f"broker:{os.path.dirname(service['environment']['GPUSHARE_BROKER'])}:ro", service["volumes"])
+            self.assertTrue(os.environ["GPUSHARE_PRELOAD"].endswith(service["environment"]["LD_PRELOAD"].split("/opt/gpushare", 1)[1]))
+
+
 class Kubernetes(Brokers):
     """The manifests of share/kubernetes: a container gets the share that they and HAMi's device plugin set in it."""
 
