@@ -16,7 +16,7 @@ constexpr timespec kReaderWait = {0, 50'000'000};
 }  // namespace
 
 int ReadAll(int fd, size_t most, std::string* text) {
-  char part[1 << 14];
+  char part[1 << 12];  // also on small stacks of programs
   for (size_t size = 0;;) {
     const ssize_t got = read(fd, part, sizeof part);
     if (got < 0 && errno == EINTR) continue;

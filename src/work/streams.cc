@@ -301,7 +301,9 @@ gate::Habits* Streams::MakeHabits(SeenByThread& here, const gate::Gate* gate) co
       each.habits = nullptr;
       each.last = &gate::no_habit;
     });
-    *others = {};
+    // In place: as a temporary it is more than a small stack has.
+    std::destroy_at(others);
+    std::construct_at(others);
   } else {
     of.habits.reset(new (std::nothrow) gate::Habits);
     if (of.habits == nullptr) return nullptr;

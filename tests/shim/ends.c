@@ -11,6 +11,7 @@
 
 #define STATUS 7
 #define THREADS 3
+#define SMALL_STACK (20 << 10) /* the least that there is, and room for the program's own frames */
 
 static const char kPtx[] =
     ".version 7.5\n.target sm_90\n.address_size 64\n//gpushare.sim cost=param:0 blocks_per_sm=1\n"
@@ -78,6 +79,11 @@ static void SayLast(void) {
 
 static void* UseInThread(void* unused) {
   Use();
+  return unused;
+}
+/* Until what the kernels take is known, and launches take the short path. */
+static void* UseLong(void* unused) {
+  for (int i = 0; i < 50; ++i) Use();
   return unused;
 }
 
@@ -157,7 +163,12 @@ int main(int argc, char** argv) {
     pthread_join(threads[0], NULL);
     return 1;
   }
-  for (int i = 0; i < THREADS; ++i) pthread_create(&threads[i], NULL, UseInThread, NULL);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  const int small = strcmp(way, "small_stacks") == 0;
+  if (small) pthread_attr_setstacksize(&attributes, SMALL_STACK);
+  for (int i = 0; i < THREADS; ++i)
+    pthread_create(&threads[i], &attributes, small ? UseLong : UseInThread, NULL);
   for (int i = 0; i < THREADS; ++i) pthread_join(threads[i], NULL);
   if (strcmp(way, "atexit") == 0) atexit(AtTheEnd);
   if (strcmp(way, "dlclose") == 0) {

@@ -307,7 +307,7 @@ class Host(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "0 2\n" * 3, ""), done)
 
     def test_however_it_ends(self):
-        for way in "return", "thread", "atexit", "destructor", "quick_exit", "dlclose":
+        for way in "return", "thread", "atexit", "destructor", "quick_exit", "dlclose", "small_stacks":
             for preload in {"LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_SPEC": "memory=1GiB,cap=60%"}, {}:
                 if not preload and way == "dlclose":
                     continue  # it asks for the limit
