@@ -2,6 +2,7 @@
 #include "client/inherited.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,30 +13,41 @@ namespace {
 
 constexpr int kNone = 0;  // entries hold a descriptor's number plus 1
 
-constinit std::array<std::atomic<int>, 16> inherited{};
+struct Place {
+  std::atomic<int> number{kNone};
+  std::atomic<ino_t> inode{0};  // of the socket; no two have the same
+};
+constinit std::array<Place, 16> inherited{};
+
+ino_t SocketAt(int fd) {
+  struct stat file {};
+  return fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode) ? file.st_ino : 0;
+}
 
 void CloseAll() {
-  for (std::atomic<int>& place : inherited) {
-    const int fd = place.exchange(kNone) - 1;
-    if (fd >= 0) close(fd);
+  for (Place& place : inherited) {
+    const int fd = place.number.exchange(kNone) - 1;
+    if (fd >= 0 && SocketAt(fd) == place.inode.load()) close(fd);
   }
 }
 
 }  // namespace
 
-void CloseInChildren(int fd) {
+void CloseInChildren(int socket) {
   static const int registered = pthread_atfork(nullptr, nullptr, &CloseAll);
   if (registered != 0) return;
-  for (std::atomic<int>& place : inherited) {
+  for (Place& place : inherited) {
     int none = kNone;
-    if (place.compare_exchange_strong(none, fd + 1)) return;
+    if (!place.number.compare_exchange_strong(none, socket + 1)) continue;
+    place.inode.store(SocketAt(socket));
+    return;
   }
 }
 
-void KeepInChildren(int fd) {
-  for (std::atomic<int>& place : inherited) {
-    int found = fd + 1;
-    if (place.compare_exchange_strong(found, kNone)) return;
+void KeepInChildren(int socket) {
+  for (Place& place : inherited) {
+    int found = socket + 1;
+    if (place.number.compare_exchange_strong(found, kNone)) return;
   }
 }
 

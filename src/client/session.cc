@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -27,7 +28,8 @@ namespace {
 
 // How often to look at the connection with a clock that cannot wait for descriptors.
 constexpr Nanos kLookAtConnection = Millis(1);
-constexpr Nanos kWithoutStop = Millis(100);
+// How often to look whether the descriptors are still there; and whether to stop, if the one that tells is not.
+constexpr Nanos kLookAtDescriptors = Seconds(5), kWithoutStop = Millis(100);
 
 bool SaysEvicted(const ipc::Refusal& refusal) {
   return refusal.code == static_cast<uint32_t>(absl::StatusCode::kAborted);
@@ -59,20 +61,20 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Connect(std::string path, ipc:
                                                           base::Clock& clock,
                                                           const SessionOptions& options) {
   GPUSHARE_ASSIGN_OR_RETURN(ForkMark mark, ForkMark::Create());
-  base::UniqueFd stop = base::ClearOfStdio(base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  base::HostFd stop = base::HostFd::Apart(base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!stop) return absl::ErrnoToStatus(errno, "eventfd");
   std::unique_ptr<Session> session(new Session(std::move(path), std::move(hello), clock, options,
                                                std::make_shared<const ForkMark>(std::move(mark)),
                                                std::move(stop)));
-  GPUSHARE_ASSIGN_OR_RETURN(session->connection_, session->Dial());
-  CloseInChildren(session->connection_.get());
+  GPUSHARE_ASSIGN_OR_RETURN(base::UniqueFd fd, session->Dial());
+  session->Begin(std::move(fd));
   session->thread_ = clock.StartService("gpushare-broker", [raw = session.get()] { raw->Run(); });
   return session;
 }
 
 Session::Session(std::string path, ipc::Hello hello, base::Clock& clock,
                  const SessionOptions& options, std::shared_ptr<const ForkMark> fork_mark,
-                 base::UniqueFd stop)
+                 base::HostFd stop)
     : path_(std::move(path)),
       hello_(OfThisProgram(std::move(hello))),
       clock_(clock),
@@ -81,15 +83,14 @@ Session::Session(std::string path, ipc::Hello hello, base::Clock& clock,
       stop_(std::move(stop)) {}
 
 Session::~Session() {
-  if (fork_mark_->InChild()) {  // a child has neither the threads nor the connection
+  if (fork_mark_->InChild()) {  // a child does not have the threads, and has closed the connection
     static_cast<void>(thread_.release());
     for (Gpu& gpu : gpus_) static_cast<void>(gpu.thread.release());
-    static_cast<void>(connection_.Release());
     return;
   }
   stopping_.store(1);
   const uint64_t once = 1;
-  static_cast<void>(!write(stop_.get(), &once, sizeof(once)));
+  if (stop_.IsThere()) static_cast<void>(!write(stop_.get(), &once, sizeof(once)));
   clock_.Wake(stopping_, INT32_MAX);
   if (thread_ != nullptr) thread_->Join();
   for (Gpu& gpu : gpus_) gpu.session->Lose(/*goes_on=*/false, /*for_good=*/true);
@@ -99,9 +100,14 @@ Session::~Session() {
   EndConnection();
 }
 
+void Session::Begin(base::UniqueFd connection) {
+  connection_ = base::HostFd::Apart(std::move(connection));
+  CloseInChildren(connection_.get());
+}
+
 // Shuts the connection down first: closing would not end it while a child that CloseInChildren() missed holds a copy.
 void Session::EndConnection() {
-  shutdown(connection_.get(), SHUT_RDWR);
+  if (connection_.IsThere()) shutdown(connection_.get(), SHUT_RDWR);
   KeepInChildren(connection_.get());
   connection_.Reset();
 }
@@ -119,9 +125,7 @@ absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& quest
       return absl::UnavailableError("the broker has ended the connection (GPUSHARE_BROKER)");
     }
     if (received.what == ipc::Received::kNothing) {
-      const bool called =
-          !stopping() && ipc::AwaitReadable(std::array<int, 2>{fd, stop_.get()}, clock_, deadline);
-      if (!called || stopping()) {
+      if (stopping() || !Await(fd, deadline) || stopping()) {
         return absl::UnavailableError(
             absl::StrCat("the broker at ", Quoted(path_), " does not answer (GPUSHARE_BROKER)"));
       }
@@ -181,7 +185,9 @@ absl::StatusOr<std::shared_ptr<GpuSession>> Session::OpenGpu(const std::string& 
   for (const Gpu& gpu : gpus_) {
     if (gpu.uuid == uuid) return gpu.session;
   }
-  if (!connection_) return absl::UnavailableError("the broker has gone (GPUSHARE_BROKER)");
+  if (!connection_.IsThere()) {
+    return absl::UnavailableError("the broker has gone (GPUSHARE_BROKER)");
+  }
   const ipc::OpenGpu open{.uuid = uuid, .memory = memory, .sm_count = sm_count};
   Gpu gpu{.open = open, .uuid = uuid, .session = nullptr, .thread = nullptr};
   if (spec.has_value()) gpu.open = ipc::OpenGpuAs{.gpu = open, .spec = *std::move(spec)};
@@ -203,17 +209,28 @@ void Session::Serve(GpuSession& gpu) {
 
 void Session::Pause(Nanos time) { clock_.Wait(stopping_, 0, After(clock_.Now(), time), Nanos(0)); }
 
-// A program that mixes up its descriptors may write to this one or close it. Neither must make the thread spin.
+// Waits until the connection can be read or the session stops. False: `deadline` passed first.
+bool Session::Await(int connection, Time deadline) {
+  const std::array<int, 2> fds = {connection, stop_.get()};
+  return ipc::AwaitReadable(std::span(fds).first(stop_.IsThere() ? 2 : 1), clock_, deadline);
+}
+
+// A program that mixes up its descriptors may write to this one, which must not make the thread spin.
 void Session::DrainStop() {
   uint64_t times;
-  if (read(stop_.get(), &times, sizeof(times)) < 0 && errno == EBADF) Pause(kWithoutStop);
+  if (stop_.IsThere()) static_cast<void>(!read(stop_.get(), &times, sizeof(times)));
+}
+
+// The program may have closed the descriptors, which ends no wait for them.
+Time Session::LookAgain() {
+  return After(clock_.Now(), stop_.IsThere() ? kLookAtDescriptors : kWithoutStop);
 }
 
 void Session::Run() {
   while (!stopping()) {
     try {
       if (clock_.LookEvery() == Nanos(0)) {
-        ipc::AwaitReadable(std::array<int, 2>{connection_.get(), stop_.get()}, clock_, kNever);
+        Await(connection_.get(), LookAgain());
       } else {
         Pause(kLookAtConnection);
       }
@@ -231,7 +248,9 @@ void Session::Run() {
 // Messages without a question are ignored, except an eviction of this process.
 bool Session::BrokerIsGone() {
   const base::ClockLock talking(clock_, talking_);
-  const absl::StatusOr<ipc::Received> received = ipc::Receive(connection_.get());
+  const absl::StatusOr<ipc::Received> received =
+      connection_.IsThere() ? ipc::Receive(connection_.get())
+                            : absl::FailedPreconditionError("the program has closed it");
   if (received.ok() && received->what == ipc::Received::kPacket) {
     const absl::StatusOr<ipc::Message> message = ipc::Decode(received->packet);
     const auto* refusal = message.ok() ? std::get_if<ipc::Refusal>(&*message) : nullptr;
@@ -266,8 +285,7 @@ bool Session::TryAgain() try {
     if (!opened.ok()) return false;
     pages.push_back(std::move(opened->pages));
   }
-  connection_ = *std::move(fd);
-  CloseInChildren(connection_.get());
+  Begin(*std::move(fd));
   for (size_t i = 0; i < gpus_.size(); ++i) gpus_[i].session->Resume(std::move(pages[i]));
   return true;
 } catch (const std::bad_alloc&) {  // there may be some the next time

@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/host_fd.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
 #include "client/fork_mark.h"
@@ -73,7 +74,7 @@ class Session {
   };
 
   Session(std::string path, ipc::Hello hello, base::Clock& clock, const SessionOptions& options,
-          std::shared_ptr<const ForkMark> fork_mark, base::UniqueFd stop);
+          std::shared_ptr<const ForkMark> fork_mark, base::HostFd stop);
   Time AnswerBy() const { return After(clock_.Now(), options_.answer_within); }
   absl::StatusOr<ipc::Message> Exchange(int fd, const ipc::Message& question, Time deadline,
                                         std::vector<base::UniqueFd>* fds);
@@ -84,8 +85,11 @@ class Session {
   void FindBroker();
   bool TryAgain();
   void Serve(GpuSession& gpu);
+  void Begin(base::UniqueFd connection);
   void EndConnection();
+  bool Await(int connection, Time deadline);
   void DrainStop();
+  Time LookAgain();
   void Pause(Nanos time);
   bool stopping() const { return stopping_.load() != 0; }
 
@@ -97,12 +101,12 @@ class Session {
   std::string tenant_;
 
   std::atomic<uint32_t> talking_{0};  // a ClockLock for the connection and the list of GPUs
-  base::UniqueFd connection_;
+  base::HostFd connection_;
   std::vector<Gpu> gpus_;
 
   std::atomic<bool> evicted_{false};  // the broker has said so in any message
   std::atomic<uint32_t> stopping_{0};
-  base::UniqueFd stop_;  // readable once stopping_ is set
+  base::HostFd stop_;  // readable once stopping_ is set
   std::unique_ptr<base::ClockThread> thread_;
 };
 

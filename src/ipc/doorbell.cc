@@ -33,7 +33,7 @@ bool IsEventFd(int fd) {
 absl::StatusOr<Doorbell> Doorbell::Create() {
   base::UniqueFd fd = base::ClearOfStdio(base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!fd) return absl::ErrnoToStatus(errno, "eventfd");
-  return Doorbell(std::move(fd));
+  return Doorbell(base::HostFd(std::move(fd)));
 }
 
 absl::StatusOr<Doorbell> Doorbell::Of(base::UniqueFd fd) {
@@ -42,10 +42,11 @@ absl::StatusOr<Doorbell> Doorbell::Of(base::UniqueFd fd) {
   if (!IsEventFd(fd.get()) || (flags & O_NONBLOCK) == 0) {
     return absl::InvalidArgumentError("not a doorbell: it is no eventfd that does not block");
   }
-  return Doorbell(std::move(fd));
+  return Doorbell(base::HostFd::Apart(std::move(fd)));
 }
 
 void Doorbell::Ring() const {
+  if (!fd_.IsThere()) return;
   const base::NoCancel whole;  // it is rung by the program's threads
   const uint64_t once = 1;
   // Full (EAGAIN): it has been rung often enough.

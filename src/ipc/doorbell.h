@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "base/host_fd.h"
 #include "base/unique_fd.h"
 
 namespace gpushare::ipc {
@@ -25,15 +26,16 @@ class Doorbell {
   static absl::StatusOr<Doorbell> Of(base::UniqueFd fd);
 
   int fd() const { return fd_.get(); }
+  // Nothing, if the program has closed the descriptor or put another file in its place.
   void Ring() const;
   // Whether it was rung since the last call. Do not use it on a doorbell that was sent to another process: both ends are one
   // open file, so the peer can make it blocking.
   bool Answer() const;
 
  private:
-  explicit Doorbell(base::UniqueFd fd) : fd_(std::move(fd)) {}
+  explicit Doorbell(base::HostFd fd) : fd_(std::move(fd)) {}
 
-  base::UniqueFd fd_;
+  base::HostFd fd_;
 };
 
 }  // namespace gpushare::ipc

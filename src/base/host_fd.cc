@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/host_fd.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+namespace gpushare::base {
+namespace {
+
+// Programs use the low numbers, and tables of descriptors are made for so many at least.
+int HighNumber() {
+  constexpr rlim_t kUsual = 1024;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<int>(std::min(limit.rlim_cur, kUsual) / 4 * 3);
+}
+
+}  // namespace
+
+HostFd::HostFd(UniqueFd fd) : fd_(std::move(fd)) {
+  struct stat file {};
+  if (fd_ && fstat(fd_.get(), &file) == 0) device_ = file.st_dev, inode_ = file.st_ino;
+}
+
+HostFd HostFd::Apart(UniqueFd fd) {
+  UniqueFd high(fd ? fcntl(fd.get(), F_DUPFD_CLOEXEC, std::max(HighNumber(), STDERR_FILENO + 1))
+                   : -1);
+  return HostFd(high ? std::move(high) : ClearOfStdio(std::move(fd)));
+}
+
+bool HostFd::IsThere() const {
+  struct stat file {};
+  return fd_ && fstat(fd_.get(), &file) == 0 && file.st_dev == device_ && file.st_ino == inode_;
+}
+
+void HostFd::Reset() {
+  if (!IsThere()) static_cast<void>(fd_.Release());
+  fd_.Reset();
+}
+
+}  // namespace gpushare::base
