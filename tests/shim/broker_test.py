@@ -5,6 +5,7 @@ the machine's clock, but do not depend on its speed."""
 
 import json
 import os
+import select
 import signal
 import subprocess
 import textwrap
@@ -77,6 +78,19 @@ class Broker(Programs):
         other = self.program()
         self.assertEqual((other("alloc(200)"), other("alloc(90)")), (2, 0))
         self.assertEqual((program("alloc(20)"), program("work(40, 1)")), (2, 40))
+
+    def test_without_the_broker_it_stops_if_it_is_told_to(self):
+        broker = self.broker("a:memory=1GiB,compute=50%")
+        program = self.program(GPUSHARE_ON_BROKER_LOSS="closed")
+        self.assertEqual((program("alloc(600)"), program("work(20, 1)")), (0, 20))
+        broker.process.kill()
+        broker.process.wait()
+        program.process.stdin.write("work(40, 1)\n")  # ten grants, which by the clock alone would take 80 ms
+        program.process.stdin.flush()
+        self.assertEqual(select.select([program.process.stdout], [], [], 1)[0], [])
+        self.broker("a:memory=1GiB,compute=50%")
+        self.assertEqual(program.process.stdout.readline(), "40\n")
+        self.assertEqual((program("alloc(400)"), program("alloc(100)")), (0, 2))
 
     def test_each_gpu_has_the_limits_that_are_its_own(self):
         self.broker("unlisted")
