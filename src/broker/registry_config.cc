@@ -83,6 +83,15 @@ absl::Status Registry::CheckOn(const Gpu& gpu, const Config& config,
     promised += share->limits.memory.value_or(0);
     guaranteed += share->limits.compute.guarantee;
   }
+  const auto check_fits = [&](const std::string& up_to) -> absl::Status {
+    if (promised <= capacity && guaranteed <= 1 + kGuaranteeRounding) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat(up_to, ", GPU ", gpu.info.uuid, " has ", spec::ReadableBytes(promised),
+                     " promised of ", spec::ReadableBytes(capacity), ", and ",
+                     spec::FormatShare(guaranteed), " of its time guaranteed of 100%"));
+  };
+  // There may be no tenant in the configuration, and less of the GPU than before.
+  GPUSHARE_RETURN_IF_ERROR(check_fits("to tenants that are not listed and have processes"));
   struct OfParent {
     spec::Limits limits;
     double guaranteed = 0;  // to the children so far
@@ -119,12 +128,8 @@ absl::Status Registry::CheckOn(const Gpu& gpu, const Config& config,
     GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits, LimitsOf(spec, nullptr, capacity));
     promised += limits.memory.value_or(0);
     guaranteed += limits.compute.guarantee;
-    if (promised > capacity || guaranteed > 1 + kGuaranteeRounding) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "tenant '", tenant.name, "': with those before it, GPU ", gpu.info.uuid, " has ",
-          spec::ReadableBytes(promised), " promised of ", spec::ReadableBytes(capacity), ", and ",
-          spec::FormatShare(guaranteed), " of its time guaranteed of 100%"));
-    }
+    GPUSHARE_RETURN_IF_ERROR(
+        check_fits(absl::StrCat("tenant '", tenant.name, "': with those before it")));
     GPUSHARE_RETURN_IF_ERROR(change(tenant, spec, limits));
     parents[tenant.name].limits = limits;
   }

@@ -209,6 +209,21 @@ TEST_F(RegistryTest, ListedAndNoLonger) {
   EXPECT_TRUE(Try("a", "memory=16GiB").ok());
 }
 
+TEST_F(RegistryTest, WhoIsNotListedAndStaysHasRoomInALaterConfiguration) {
+  Process& process = Start("mine", "memory=12GiB", 7);
+  Config config = Unlisted();
+  config.reserve["*"] = "8GiB";
+  const absl::Status refused = Apply(config);
+  EXPECT_EQ(refused.message(),
+            "to tenants that are not listed and have processes, GPU GPU-0 has 12 GiB promised of "
+            "8 GiB, and 0% of its time guaranteed of 100%");
+  Look(Nanos(0));
+  EXPECT_EQ(registry_.TakeSnapshot(now_).gpus[0].memory, 16 * kGibibyte);
+  End(process);
+  EXPECT_TRUE(Apply(config).ok());
+  Look(Nanos(0));
+}
+
 TEST_F(RegistryTest, WithoutUnlistedOnesThereAreNoDormantOnes) {
   Process& one = Start("a", "cap=1%");
   Run(one, Millis(50));
