@@ -184,6 +184,12 @@ class Unlisted(Brokers):
         self.until(lambda: not self.broker.list()["shares"])
         self.assertEqual(runs("--compute", "100%"), (0, "it ran\n", ""))
 
+    # Otherwise the program's first allocation waits for what nobody has held.
+    def test_what_was_only_asked_for_is_not_reclaimed(self):
+        for _ in range(3):
+            self.assertEqual(run("--tenant", "a", "--memory", "15GiB", "--", "true", env=self.environment).returncode, 0)
+            self.assertEqual(sum(share["memory_reclaiming"] for share in self.broker.list()["shares"]), 0)
+
 
 class Commands(Brokers):
     def share(self, tenant="online"):

@@ -80,6 +80,15 @@ absl::Status BrokerConnection::Register(const ipc::Hello& hello) { return Answer
 
 absl::Status BrokerConnection::Open(const ipc::Message& open) { return Answer(open).status(); }
 
+void BrokerConnection::GiveBack() {
+  for (const ipc::Mapped<ipc::UsagePage>& usage : opened_) {
+    usage->memory_left.store(0, std::memory_order_relaxed);
+    usage->ended.store(1, std::memory_order_release);
+  }
+  opened_.clear();
+  fd_.Reset();
+}
+
 absl::StatusOr<std::string> BrokerConnection::Answer(const ipc::Message& question) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(question));
   // If the broker has closed the connection, its reason may already have been received.
@@ -99,7 +108,15 @@ absl::StatusOr<std::string> BrokerConnection::Answer(const ipc::Message& questio
       return absl::FailedPreconditionError(Printable(refusal->message, ipc::kMostText));
     }
     if (std::holds_alternative<ipc::Welcome>(message)) return text;
-    if (std::holds_alternative<ipc::GpuOpened>(message)) return text;
+    if (std::holds_alternative<ipc::GpuOpened>(message)) {
+      // Of the limits page, the usage page and the doorbell.
+      if (got->fds.size() != 3)
+        return absl::InternalError("a GPU is opened with three descriptors");
+      GPUSHARE_ASSIGN_OR_RETURN(ipc::Mapped<ipc::UsagePage> usage,
+                                ipc::MapUsage(got->fds[1].get()));
+      opened_.push_back(std::move(usage));
+      return text;
+    }
     const auto* part = std::get_if<ipc::Part>(&message);
     if (part == nullptr || text.size() + part->text.size() > kMostAnswer) {
       return absl::InternalError(absl::StrCat(socket_, ": what answers there is no broker"));

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +19,7 @@
 #include "broker/snapshot.h"
 #include "cli/exit_code.h"
 #include "ipc/message.h"
+#include "ipc/page.h"
 
 namespace gpushare::cli {
 
@@ -41,8 +43,10 @@ class BrokerConnection {
   absl::StatusOr<std::string> Change(const ipc::Change& change);
   // Registers this process for as long as the connection lasts; tells whether it may.
   absl::Status Register(const ipc::Hello& hello);
-  // After Register(): opens its tenant's share of a GPU, until this process ends.
+  // After Register(): opens its tenant's share of a GPU, until this process ends or GiveBack().
   absl::Status Open(const ipc::Message& open);  // an OpenGpu, or OpenGpuAs
+  // Ends what was opened, with the word that nothing of it is held. Else the broker counts it until the driver may have freed it.
+  void GiveBack();
 
  private:
   BrokerConnection(std::string socket, const char* named_by, base::UniqueFd fd)
@@ -53,6 +57,7 @@ class BrokerConnection {
   std::string socket_;
   const char* named_by_;
   base::UniqueFd fd_;
+  std::vector<ipc::Mapped<ipc::UsagePage>> opened_;
 };
 
 // Prints the error and returns the exit code for it.

@@ -29,8 +29,10 @@ absl::StatusOr<std::string> Ask(const std::string& broker, const char* named_by,
   for (const ipc::Message& gpu : gpus) {
     if (given.ok()) given = connection->Open(gpu);
   }
+  absl::StatusOr<std::string> own = std::string();
+  if (given.ok()) own = connection->Ask("own");
+  if (connection.ok()) connection->GiveBack();
   if (!given.ok()) return given;
-  absl::StatusOr<std::string> own = connection->Ask("own");
   return own.ok() ? *std::move(own) : "";
 }
 
