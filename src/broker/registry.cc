@@ -2,6 +2,7 @@
 #include "broker/registry.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -188,12 +189,12 @@ absl::Status Registry::CheckQuota(const Share& share, const spec::Limits& limits
 void Registry::Promise(Share& share, const spec::Limits& limits, bool gives_back) {
   const double guarantee = limits.compute.guarantee * (gives_back ? -1 : 1);
   const uint64_t memory = gives_back ? 0 - limits.memory.value_or(0) : limits.memory.value_or(0);
-  if (share.parent != nullptr) {
-    share.parent->children_guaranteed += guarantee;
-    return;
-  }
-  share.gpu->guaranteed += guarantee;
-  share.gpu->promised += memory;
+  double& guaranteed =
+      share.parent != nullptr ? share.parent->children_guaranteed : share.gpu->guaranteed;
+  guaranteed += guarantee;
+  // The rounding of sums must not be shown, as -0.0 %.
+  if (std::abs(guaranteed) < kGuaranteeRounding) guaranteed = 0;
+  if (share.parent == nullptr) share.gpu->promised += memory;
 }
 
 // Makes the share's book of memory as its limits say.
@@ -251,7 +252,6 @@ void Registry::Assign(const Checked& change, Time now, Changed& changed) {
 void Registry::Remove(Share& share, Time now, Changed& changed) {
   Gpu& gpu = *share.gpu;
   Promise(share, share.limits, /*gives_back=*/true);
-  if (gpu.shares.size() == 1) gpu.guaranteed = 0;  // without the rounding of sums
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   gpu.time.RemoveTenant(share.time, now);
   const std::string name = share.tenant->name;

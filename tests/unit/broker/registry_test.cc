@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -263,6 +264,20 @@ TEST_F(RegistryTest, WhoIsWrongIsToldWhatThereIs) {
   ASSERT_TRUE(Apply(Config()).ok());
   EXPECT_EQ(registry_.Suspend("t1", true, now_, changed_).message(),
             "no tenant 't1'; there is none");
+}
+
+TEST_F(RegistryTest, NothingGuaranteedIsNought) {
+  Config config = Unlisted();
+  config.tenants.emplace_back().name = "stays";
+  ASSERT_TRUE(Apply(config).ok());
+  Process& a = Start("a", "compute=30%");
+  Process& b = Start("b", "compute=60%");
+  EXPECT_NEAR(registry_.TakeSnapshot(now_).gpus.at(0).guaranteed, 0.9, 1e-9);
+  End(a);
+  End(b);
+  const double guaranteed = registry_.TakeSnapshot(now_).gpus.at(0).guaranteed;
+  EXPECT_EQ(guaranteed, 0);
+  EXPECT_FALSE(std::signbit(guaranteed));
 }
 
 TEST_F(RegistryTest, AnyGroupOfAUserMayBeATenants) {
