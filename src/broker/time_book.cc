@@ -259,7 +259,8 @@ void TimeBook::ChargeAhead(Member& member, int64_t in_flight, Time now) {
 void TimeBook::CountHeld(Member& member, int64_t used, Time now) {
   Tenant& tenant = *member.tenant;
   if (!member.in_the_way || tenant.limits.band == sched::Band::kHigh) return;
-  const int64_t since = std::min((now - member.looked_at).count(), kMostStep);
+  // While somebody waits there is a look in each slice. A longer time is one in which the broker was stopped, for which no process pays.
+  const int64_t since = std::min(now - member.looked_at, settings_.slice).count();
   // Nothing is counted against a process that uses half of the time, such as a program that waits for each of its kernels.
   tenant.unused_ns = std::max<int64_t>(0, tenant.unused_ns + since - kUsesHalf * used);
 }

@@ -666,6 +666,20 @@ TEST(TimeBook, WhoKeepsTheDeviceAndUsesNoneOfItPaysForThat) {
 }
 
 // Nor does it keep a high tenant waiting whose cap allows it to run: its predictions are not trusted any more.
+TEST(TimeBook, NobodyPaysForATimeInWhichTheBrokerWasStopped) {
+  TimeBookBench bench;
+  auto& one = bench.Start(bench.Tenant({.guarantee = 0.4}));
+  auto& two = bench.Start(bench.Tenant({.guarantee = 0.2, .cap = 0.5}));
+  for (int round = 0; round < 20; ++round) {
+    bench.Run(Millis(500) + Millis(1) * round);  // either may have the device at the end of it
+    bench.now += Seconds(6);
+    const int64_t ones = one.ran_ns, twos = two.ran_ns;
+    bench.Run(Millis(200));
+    EXPECT_GE(static_cast<double>(one.ran_ns - ones) / 200e6, 0.39) << round;
+    EXPECT_GE(static_cast<double>(two.ran_ns - twos) / 200e6, 0.19) << round;
+  }
+}
+
 TEST(TimeBook, WhatDidNotComeTrueHoldsUpNobodyOfHighPriority) {
   for (const Nanos hold : {Millis(10), Millis(45), Millis(95)}) {
     Bench bench;
