@@ -17,6 +17,7 @@ namespace {
 // Limits on what processes may say about GPUs if the broker does not know the GPUs itself.
 constexpr size_t kMostNamedGpus = 64, kMostUuid = 64;
 constexpr uint64_t kMostMemory = uint64_t{1} << 50;
+constexpr uint32_t kMostSms = uint32_t{1} << 20;
 
 // The spec that the process applies itself. Device time is left out: the broker divides it.
 gpushare_spec ForProcess(const Registry::Share& share, uint64_t memory) {
@@ -62,10 +63,11 @@ absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Time 
   if (knows_gpus_) return NoGpu(open.uuid);
   if (gpus_.size() >= kMostNamedGpus) ForgetUnusedGpus(now, changed);
   if (open.uuid.empty() || open.uuid.size() > kMostUuid || open.memory == 0 ||
-      open.memory > kMostMemory || gpus_.size() >= kMostNamedGpus) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "GPU: a UUID of at most ", kMostUuid, " bytes and a memory above 0, up to ",
-        spec::ReadableBytes(kMostMemory), ", are wanted, of ", kMostNamedGpus, " at most"));
+      open.memory > kMostMemory || open.sm_count > kMostSms || gpus_.size() >= kMostNamedGpus) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("GPU: a UUID of at most ", kMostUuid, " bytes, a memory above 0, up to ",
+                     spec::ReadableBytes(kMostMemory), ", and up to ", kMostSms,
+                     " SMs are wanted, of ", kMostNamedGpus, " at most"));
   }
   Gpu& gpu = AddGpu(
       {.uuid = open.uuid, .memory = open.memory, .sm_count = static_cast<int>(open.sm_count)});

@@ -336,11 +336,13 @@ TEST_F(ServiceTest, WhatCanBeNoGpuIsNone) {
   Start(config);
   auto peer = Connect();
   ASSERT_TRUE(peer->Register("a").ok());
-  const auto open = [&](const std::string& uuid, uint64_t memory) {
-    return peer->Call(ipc::OpenGpu{.uuid = uuid, .memory = memory, .sm_count = 132});
+  const auto open = [&](const std::string& uuid, uint64_t memory, uint32_t sm_count = 132) {
+    return peer->Call(ipc::OpenGpu{.uuid = uuid, .memory = memory, .sm_count = sm_count});
   };
   EXPECT_TRUE(std::holds_alternative<ipc::Refusal>(*open(kGpu, uint64_t{1} << 63)));
   EXPECT_TRUE(std::holds_alternative<ipc::Refusal>(*open(std::string(65, 'x'), kGiB)));
+  // What the next broker would not believe spoils all that this one leaves to it.
+  EXPECT_TRUE(std::holds_alternative<ipc::Refusal>(*open(kGpu, kGiB, UINT32_MAX)));
   // Names that are not in use any more make room.
   for (int i = 0; i < 100; ++i) {
     auto other = Connect();
