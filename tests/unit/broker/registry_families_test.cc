@@ -436,8 +436,10 @@ TEST_F(RegistryFamilies, AnyConfigurationsOneAfterAnother) {
   const auto any = [&] {
     Config config;
     config.unlisted = below(2) == 0;
+    if (below(3) == 0) config.reserve["*"] = below(2) == 0 ? "6GiB" : "12GiB";
+    const bool lists = below(8) > 0;
     for (const std::string& name : names) {
-      if (below(4) == 0) continue;
+      if (!lists || below(4) == 0) continue;
       TenantConfig& tenant = config.tenants.emplace_back();
       tenant.name = name;
       tenant.spec = specs[below(6)];
