@@ -69,6 +69,20 @@ bool TellUnknownCommand(const CLI::App& app, int argc, char** argv) {
   return false;
 }
 
+// The option of `command` that is like the first one that nobody knows; "" if there is none.
+std::string MeantOption(const CLI::App& whole, const CLI::App& command) {
+  for (const std::string& word : whole.remaining(true)) {
+    if (word.substr(0, 2) != "--") continue;
+    std::vector<std::string> names;
+    for (const CLI::Option* option : command.get_options({})) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    const std::string near = NearestOf(word.substr(0, word.find('=')), names);
+    return near.empty() ? "" : "Is '" + near + "' meant?\n";
+  }
+  return "";
+}
+
 }  // namespace
 
 ExitCode RunCommand(int argc, char** argv) {
@@ -77,8 +91,12 @@ ExitCode RunCommand(int argc, char** argv) {
   // In the form of the commands' own messages: "gpushare run: ...".
   app.failure_message([](const CLI::App* whole, const CLI::Error& error) {
     std::string name = "gpushare";
-    for (const CLI::App* each : whole->get_subcommands()) name += " " + each->get_name();
-    return name + ": " + CLI::FailureMessage::simple(whole, error);
+    const CLI::App* at = whole;
+    while (!at->get_subcommands().empty()) {
+      at = at->get_subcommands().front();
+      name += " " + at->get_name();
+    }
+    return name + ": " + CLI::FailureMessage::simple(whole, error) + MeantOption(*whole, *at);
   });
   app.set_version_flag("--version", std::string("gpushare ") + gpushare_version());
 

@@ -380,6 +380,10 @@ class SmallCommands(unittest.TestCase):
         self.assertIn("gpushare bench: A subcommand is required\n", run("bench").stderr)
         self.assertNotIn("meant", run("--lsit").stderr)
         self.assertNotIn("meant", run("list", "--lsit").stderr)
+        self.assertEqual(run("cdi", "generate", "--fracttions=3").stderr,
+                         "gpushare cdi generate: The following argument was not expected: --fracttions=3\n"
+                         "Run with --help for more information.\nIs '--fractions' meant?\n")
+        self.assertIn("Is '--memory' meant?", run("run", "--memroy", "8GiB", "--", "true", "--capp").stderr)
 
     def test_without_its_benchmarks_the_command_says_where_they_come_from(self):
         with tempfile.TemporaryDirectory() as prefix:  # as in a wheel
