@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/env.h"
+#include "base/no_cancel.h"
 #include "base/time.h"
 #include "device/process/broker_share.h"
 #include "record/page.h"
@@ -15,6 +18,7 @@
 #include "shim/last_threads.h"
 #include "shim/process.h"
 #include "shim/record/recorder.h"
+#include "shim/share_log.h"
 
 namespace gpushare::shim {
 namespace {
@@ -115,6 +119,7 @@ int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim
   // is not asked again for every one of them.
   static std::atomic<int64_t> refused_until{INT64_MIN};
   static std::atomic<int> refused_with{CUDA_SUCCESS};
+  static std::atomic<bool> logged{false};
   return Guarded([&] {
     gpushare::base::Clock& clock = gpushare::base::RealClock();
     if (clock.Now().time_since_epoch().count() < refused_until.load(std::memory_order_acquire)) {
@@ -126,7 +131,11 @@ int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim
       NameHooks(AllHooks(), driver->functions);
       *hooks = AllHooks().data();
       *count = AllHooks().size();
-    } else if (!gpushare::device::BrokerOptions::OfEnvironment().socket.empty()) {
+    } else if (!logged.exchange(true)) {
+      const gpushare::base::NoCancel whole;
+      LogRefusal(std::nullopt, std::string(attached.message()));
+    }
+    if (!attached.ok() && !gpushare::device::BrokerOptions::OfEnvironment().socket.empty()) {
       refused_with.store(CodeOf(attached), std::memory_order_relaxed);
       refused_until.store((clock.Now() + gpushare::Millis(500)).time_since_epoch().count(),
                           std::memory_order_release);

@@ -125,13 +125,19 @@ device::VirtualDevice* Process::ShareOf(int ordinal) {
   const base::NoCancel whole;              // reads files and writes to sockets
   const books::Relaxed relaxed(driver());  // the program may be capturing
   const device::ContextScope::Restores restores(runtime_->driver());
+  const auto refused = [&](const absl::Status& why) -> device::VirtualDevice* {
+    if (!refusal_logged_[static_cast<size_t>(ordinal)].exchange(true)) {
+      LogRefusal(ordinal, std::string(why.message()));
+    }
+    return nullptr;
+  };
   const absl::StatusOr<std::shared_ptr<device::Gpu>> gpu =
       runtime_->OpenGpu(absl::StrCat(ordinal), nullptr);
-  if (!gpu.ok()) return nullptr;
+  if (!gpu.ok()) return refused(gpu.status());
   // The runtime owns the share and makes only one, even if several threads come here at once.
   const absl::StatusOr<std::shared_ptr<device::VirtualDevice>> made =
       runtime_->DefaultDevice(**gpu);
-  if (!made.ok()) return nullptr;
+  if (!made.ok()) return refused(made.status());
   const bool first = place.exchange(made->get(), std::memory_order_acq_rel) == nullptr;
   gates_.on[ordinal].store(&(*made)->gate(), std::memory_order_release);
   if (first) {

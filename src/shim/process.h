@@ -159,6 +159,7 @@ class Process {
 
   static constexpr int kMostGpus = work::Gates::kDevices;
   std::array<std::atomic<device::VirtualDevice*>, kMostGpus> shares_{};
+  std::array<std::atomic<bool>, kMostGpus> refusal_logged_{};
   std::array<RoomOn, kMostGpus> rooms_;
 };
 

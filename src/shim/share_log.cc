@@ -38,6 +38,16 @@ bool HasRoom(int fd, size_t size) {
          static_cast<rlim_t>(file.st_size) + size <= limit.rlim_cur;
 }
 
+void Append(const std::string& line) {
+  const auto path = base::GetEnv(kLog);
+  if (!path) return;
+  const base::UniqueFd file = base::ClearOfStdio(base::UniqueFd(open(
+      path->c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600)));
+  if (!file || !HasRoom(file.get(), line.size())) return;
+  // A full disk may cut the line short. There is nobody to report that to.
+  static_cast<void>(!write(file.get(), line.data(), line.size()));
+}
+
 }  // namespace
 
 std::string ShareLine(const LoggedShare& share) {
@@ -67,14 +77,14 @@ std::string ShareLine(const LoggedShare& share) {
 }
 
 void LogShare(const LoggedShare& share) {
-  const auto path = base::GetEnv(kLog);
-  if (!path) return;
-  const std::string line = ShareLine(share);
-  const base::UniqueFd file = base::ClearOfStdio(base::UniqueFd(open(
-      path->c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600)));
-  if (!file || !HasRoom(file.get(), line.size())) return;
-  // A full disk may cut the line short. There is nobody to report that to.
-  static_cast<void>(!write(file.get(), line.data(), line.size()));
+  if (base::GetEnv(kLog)) Append(ShareLine(share));
+}
+
+void LogRefusal(std::optional<int> ordinal, const std::string& why) {
+  if (!base::GetEnv(kLog)) return;
+  Append(absl::StrCat("{\"event\":\"refused\",\"pid\":", getpid(),
+                      ",\"gpu\":", ordinal.has_value() ? absl::StrCat(*ordinal) : "null",
+                      ",\"why\":", JsonQuoted(why), "}\n"));
 }
 
 }  // namespace gpushare::shim

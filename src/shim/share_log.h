@@ -4,6 +4,10 @@
 //   {"event":"share","pid":4242,"gpu":0,"memory":3221225472,
 //    "limits":[{"key":"memory","value":"3GiB","variable":"ALIYUN_COM_GPU_MEM_CONTAINER"}],"overridden":[]}
 //
+// And why a program got no share, of which the program only hears a code:
+//
+//   {"event":"refused","pid":4242,"gpu":null,"why":"CUDA_DEVICE_MEMORY_LIMIT: '1x' given; allowed: as in 1g, 1024m or 1048576k, or bytes"}
+//
 // docs/shim.md lists the fields. The program does not notice: no file stays open, no standard stream is written to, and a
 // line that cannot be written is dropped.
 #ifndef GPUSHARE_SHIM_SHARE_LOG_H_
@@ -25,6 +29,8 @@ struct LoggedShare {
 std::string ShareLine(const LoggedShare& share);
 // Appends the line to the file that GPUSHARE_LOG names, if it is set.
 void LogShare(const LoggedShare& share);
+// Likewise. `ordinal`: the GPU; none: the program got no driver at all.
+void LogRefusal(std::optional<int> ordinal, const std::string& why);
 
 }  // namespace gpushare::shim
 

@@ -125,6 +125,31 @@ class Log(unittest.TestCase):
         return line["memory"], [(each["key"], each["variable"]) for each in line["limits"]], [
             each["variable"] for each in line["overridden"]]
 
+    def refused(self, options=(), **variables):
+        """The lines of a program that asks for memory twice."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "shares.jsonl")
+            done = python("""
+                from program import *
+                d.cuInit(0)
+                d.cuCtxSetCurrent(d.cuDevicePrimaryCtxRetain(0)[1])
+                print([int(d.cuMemAlloc(1 << 20)[0]) for _ in range(2)])
+            """, command=["env"], env={**os.environ, "GPUSHARE_LOG": path, "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], **variables})
+            self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+            self.assertNotIn("0", done.stdout.strip("[]\n").split(", "))
+            with open(path) as lines:
+                return [(line["event"], line["gpu"], line["why"]) for line in map(json.loads, lines)]
+
+    def test_why_a_program_got_nothing_is_logged_once(self):
+        self.assertEqual(self.refused(CUDA_DEVICE_MEMORY_LIMIT="1x"),
+                         [("refused", None, "CUDA_DEVICE_MEMORY_LIMIT: '1x' given; allowed: as in 1g, 1024m or 1048576k, or bytes")])
+        ((event, gpu, why),) = self.refused(GPUSHARE_SPEC="memory=200GiB")
+        self.assertEqual((event, gpu), ("refused", 0))
+        self.assertIn("200 GiB of memory asked", why)
+        ((event, gpu, why),) = self.refused(GPUSHARE_BROKER="/nowhere")
+        self.assertEqual((event, gpu), ("refused", None))
+        self.assertIn("/nowhere", why)
+
     def test_the_winner_is_logged(self):
         nvidia, hami, aliyun, mps = ({"NVIDIA_GPU_MEMORY_LIMIT": "1024"}, {"CUDA_DEVICE_MEMORY_LIMIT": "2g"},
                                      {"ALIYUN_COM_GPU_MEM_CONTAINER": "3"}, {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=512M"})
