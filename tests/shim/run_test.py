@@ -51,7 +51,7 @@ class Status(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done)
             return done.stderr
 
-        for options, words in ((("--tenant", "a"), "tenant 'a' is asked of no broker; name one by --broker"),
+        for options, words in ((("--tenant", "a"), "tenant 'a' is asked of no broker; name a broker by --broker"),
                                (("--compute", "30%"), "'compute' limits nothing"), (("--spec", "compute=30%"), "'compute' limits nothing")):
             self.assertIn(words, said(*options))
             self.assertEqual(said(*options, "--broker", "none"), "")

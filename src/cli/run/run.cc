@@ -190,11 +190,12 @@ void SayWhatNoBrokerIsAsked(const RunOptions& options) {
   } else {
     return;
   }
-  std::fprintf(stderr,
-               "gpushare run: %s; name one by --broker or GPUSHARE_BROKER (as in %s), or say that "
-               "none of the machine's is meant: --broker private or none%s\n",
-               why.c_str(), kDefaultSocket,
-               options.tenant.empty() ? "; 'cap' limits this program by itself" : "");
+  std::fprintf(
+      stderr,
+      "gpushare run: %s; name a broker by --broker or GPUSHARE_BROKER (as in %s), or say that "
+      "none of the machine's is meant: --broker private or none%s\n",
+      why.c_str(), kDefaultSocket,
+      options.tenant.empty() ? "; 'cap' limits this program by itself" : "");
 }
 
 // Fails if a variable would silently remove the program's limits, whoever set them.
