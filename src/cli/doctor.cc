@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "base/json_writer.h"
 #include "base/limit_variables.h"
+#include "base/over_quota.h"
 #include "base/text.h"
 #include "cli/broker/figures.h"
 #include "cli/broker/try_share.h"
@@ -40,6 +41,17 @@ Finding Disabled() {
   const std::string value = base::GetEnv("GPUSHARE_DISABLE").value_or("0");
   if (value == "0") return {"GPUSHARE_DISABLE", "not set"};
   return {"GPUSHARE_DISABLE", absl::StrCat("'", value, "': no preloaded program is limited"), true};
+}
+
+// Adds a finding if it is set.
+void AddOverQuota(std::vector<Finding>* findings) {
+  const absl::StatusOr<Nanos> waits = base::OverQuotaWait();
+  if (!waits.ok()) {
+    findings->push_back({"GPUSHARE_OVER_QUOTA",
+                         absl::StrCat(waits.status().message(), ": no program begins here"), true});
+  } else if (const auto set = base::GetEnv("GPUSHARE_OVER_QUOTA")) {
+    findings->push_back({"GPUSHARE_OVER_QUOTA", *set});
+  }
 }
 
 // Adds a finding if `bench record` is active: recorded programs are not limited.
@@ -314,6 +326,7 @@ ExitCode RunDoctor(GpuKind kind, bool json) {
   // Without a driver it is unknown which NVML would be used.
   if (there) AddNvml(findings.back(), simulated, under_broker, &findings);
   findings.push_back(Object("libgpushare_audit.so"));
+  AddOverQuota(&findings);
   findings.push_back(Disabled());
   AddRecord(&findings);
 

@@ -2,12 +2,10 @@
 #include "shim/environment.h"
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "base/env.h"
 #include "base/limit_variables.h"
 #include "device/process/process_spec.h"
@@ -15,9 +13,7 @@
 namespace gpushare::shim {
 namespace {
 
-constexpr char kSpec[] = "GPUSHARE_SPEC", kOverQuota[] = "GPUSHARE_OVER_QUOTA";
-// A program that waits for memory that only it could free would wait forever. After this time the allocation is refused.
-constexpr absl::Duration kLongestWait = absl::Hours(1);
+constexpr char kSpec[] = "GPUSHARE_SPEC";
 
 }  // namespace
 
@@ -40,21 +36,6 @@ absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal) {
   // A limit set for another product may be the whole card's memory, which is more than can be guaranteed.
   for (const base::Limit& limit : used) share.at_most = share.at_most || limit.key == "memory";
   return share;
-}
-
-absl::StatusOr<Nanos> OverQuotaWait() {
-  const std::string value = base::GetEnv(kOverQuota).value_or("fail");
-  if (value == "fail") return Nanos(0);
-  constexpr std::string_view kWait = "wait=";
-  absl::Duration wait;
-  if (!value.starts_with(kWait) || !absl::ParseDuration(value.substr(kWait.size()), &wait) ||
-      wait <= absl::ZeroDuration() || wait > kLongestWait) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kOverQuota, ": '", value,
-                     "' given; allowed: fail, or wait= and a time of more than 0 and at most 1h, "
-                     "such as wait=30s"));
-  }
-  return Nanos(absl::ToInt64Nanoseconds(wait));
 }
 
 }  // namespace gpushare::shim

@@ -5,7 +5,6 @@
 #define GPUSHARE_SHIM_ENVIRONMENT_H_
 
 #include "absl/status/statusor.h"
-#include "base/time.h"
 #include "device/process/runtime.h"
 
 namespace gpushare::shim {
@@ -13,10 +12,6 @@ namespace gpushare::shim {
 // The share on GPU `ordinal` of those that the program sees. InvalidArgument: the environment asks for more than a GPU can
 // give.
 absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal);
-
-// How long an allocation over the quota waits for room before it is refused (GPUSHARE_OVER_QUOTA). 0 means that it does not
-// wait.
-absl::StatusOr<Nanos> OverQuotaWait();
 
 }  // namespace gpushare::shim
 

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/no_cancel.h"
+#include "base/over_quota.h"
 #include "base/status_macros.h"
 #include "books/relaxed.h"
 #include "device/gpu/context_scope.h"
@@ -35,7 +36,7 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
     made->rooms_[static_cast<size_t>(i)].process = made.get();
     made->rooms_[static_cast<size_t>(i)].ordinal = i;
   }
-  GPUSHARE_ASSIGN_OR_RETURN(made->over_quota_wait_, OverQuotaWait());
+  GPUSHARE_ASSIGN_OR_RETURN(made->over_quota_wait_, base::OverQuotaWait());
   const device::BrokerOptions broker = device::BrokerOptions::OfEnvironment();
   books::Options books;
   books.follow = [process = made.get()](CUstream stream, CUevent event) {

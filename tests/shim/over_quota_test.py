@@ -114,7 +114,10 @@ class OverQuota(unittest.TestCase):
         code = "import ctypes\nprint(ctypes.CDLL('libcuda.so.1').cuInit(0))"
         for choice in ("wait", "wait=", "wait=-1s", "wait=0s", "wait=2h", "wait=soon", "swap"):
             with self.subTest(choice=choice):
-                self.assertEqual(self.of(code, choice), ["1"])
+                # Without `gpushare run`, which says so before.
+                done = python(code, command=["env"], env={**os.environ, "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"],
+                                                          "GPUSHARE_OVER_QUOTA": choice})
+                self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "1\n", ""))
 
 
 if __name__ == "__main__":

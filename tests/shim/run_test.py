@@ -188,6 +188,15 @@ class Doctor(unittest.TestCase):
                               env={**environment, **variables})
         return done.returncode, [(each["subject"], each["found"], each["ok"]) for each in json.loads(done.stdout)]
 
+    def test_what_happens_over_the_quota(self):
+        self.assertIn(("GPUSHARE_OVER_QUOTA", "wait=30s", True), self.ask(GPUSHARE_OVER_QUOTA="wait=30s")[1])
+        status, findings = self.ask(GPUSHARE_OVER_QUOTA="never")
+        why = "GPUSHARE_OVER_QUOTA: 'never' given; allowed: fail, or wait= and a time of more than 0 and at most 1h, such as wait=30s"
+        self.assertEqual((status, [each for each in findings if not each[2]]),
+                         (1, [("GPUSHARE_OVER_QUOTA", f"{why}: no program begins here", False)]))
+        done = run("--", "echo", "ran", env={**os.environ, "GPUSHARE_OVER_QUOTA": "never"})
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", f"gpushare run: {why}\n"))
+
     def test_nothing_wrong(self):
         status, findings = self.ask()
         self.assertEqual((status, [each for each in findings if not each[2]]), (0, []))

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
 #include "base/limit_variables.h"
+#include "base/over_quota.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "cli/broker/ask.h"
@@ -261,6 +262,8 @@ ExitCode Run(const RunOptions& options) {
   if (!spec.ok()) return Fail("run", kExitUsage, spec.status());
   if (const absl::Status held = CheckNothingTakesOff(options, *spec); !held.ok())
     return Fail("run", kExitUsage, held);
+  if (const auto waits = base::OverQuotaWait(); !waits.ok())
+    return Fail("run", kExitUsage, waits.status());
   unsetenv("GPUSHARE_RECORD");  // `bench record`'s alone: a library that records limits nothing
   const absl::StatusOr<std::string> object =
       FindPreloadObject(options.audit ? "libgpushare_audit.so" : "libgpushare_preload.so");
