@@ -31,7 +31,8 @@ struct Service::Connection {
   PeerSocket fd;  // invalid: the connection has ended
   ipc::Peer peer;
   Time since{};
-  bool spoke = false;  // it has sent a message that was understood
+  bool spoke = false;             // it has sent a message that was understood
+  std::optional<uint64_t> began;  // when its process began; not asked for yet
   Registry::Session* session = nullptr;
   std::list<SeatHolder> seats;
   std::deque<std::string> parts;  // parts of answers that have not been sent yet

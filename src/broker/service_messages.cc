@@ -128,11 +128,13 @@ absl::Status Service::Refuse(Connection& connection, const absl::Status& why) {
 absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
   if (connection.session != nullptr)
     return absl::InvalidArgumentError("this connection has registered before");
+  // /proc is slow, and who is refused may ask again and again.
+  if (!connection.began.has_value()) connection.began = BeganAt(connection.peer.pid);
   GPUSHARE_ASSIGN_OR_RETURN(connection.session,
                             registry_.Register({.pid = connection.peer.pid,
                                                 .uid = connection.peer.uid,
                                                 .gid = connection.peer.gid,
-                                                .began = BeganAt(connection.peer.pid),
+                                                .began = *connection.began,
                                                 .groups = ipc::GroupsOfPeer(connection.fd.get())},
                                                hello));
   connection.image = ImageOf(connection.peer.pid);
