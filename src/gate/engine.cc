@@ -286,7 +286,7 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
                   .context = &stream->context,
                   .record = LaunchRecord{.launch = 0, .stream = stream->index, .entry = 0}.Pack(),
                   .levels = place.levels};
-  stream->unmarked = stream->to_mark = stream->entering = 0;
+  stream->unmarked = stream->to_mark = stream->told_nothing = stream->entering = 0;
   stream->unmarked_ns = 0;
   stream->unmarked_lease = stream->unmarked_passed = false;
   stream->replay = engine.replay.AddStream(tenant.id, priority);

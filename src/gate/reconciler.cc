@@ -140,6 +140,19 @@ void Engine::Impl::LearnFrom(TenantState& tenant, const meter::Replay::Batch& ba
   if (changed) tenant.purse.PricesChanged();
 }
 
+// If the device is faster than the host, batches tell nothing, so now and then commands are measured by themselves. These are the
+// next ones on the stream. They may be the same each time, such as the first ones after the host has waited for the device. So
+// their number changes: 1, 2, 1, 4, 1, 2, 1, 8 and so on. Every command gets its turn that way, and they stay few.
+void Engine::Impl::ToldNothing(StreamGate& stream, int commands) {
+  stream.told_nothing += std::min(commands, kMostOfBatch);
+  if (stream.told_nothing < kMostToldNothing) return;
+  stream.told_nothing = 0;
+  const uint32_t turn = ++stream.turns;
+  const uint32_t lowest_bit = turn & (~turn + 1);
+  stream.to_mark =
+      std::max(stream.to_mark, static_cast<int>(std::min<uint32_t>(lowest_bit, kMostToMark)));
+}
+
 void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   StreamGate& stream = *marker.stream;
   TenantState& tenant = *stream.tenant;
@@ -170,6 +183,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   // A marker recorded after a silence that found its stream idle says nothing about its batch. It is unknown when the batch
   // was launched, or whether it was: a thread may be stopped between the gate and the driver.
   if (marker.failed || (late && marker.after_silence)) {
+    if (!marker.failed) ToldNothing(stream, marker.commands);
     const Nanos taken = std::max(Nanos(marker.charged_ns), most);
     const Nanos paid = marker.failed ? Nanos(marker.accrued_ns) : Nanos(0);
     arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns), taken - paid, marker.commands,
@@ -194,13 +208,8 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   // more room for such commands.
   const bool stretched = WasBeside(tenant, batch, ended - began_after);
   if (!marker.lease && !stretched) LearnFrom(tenant, batch);
-  // If the device is faster than the host, batches tell nothing, so now and then a command is measured by itself.
   if (batch.learnable) stream.told_nothing = 0;
-  if (batch.in_time && !batch.shared && marker.commands > 1 &&
-      ++stream.told_nothing >= kMostToldNothing) {
-    stream.told_nothing = 0;
-    stream.to_mark = std::max(stream.to_mark, 1);
-  }
+  if (batch.in_time && !batch.shared) ToldNothing(stream, marker.commands);
 
   // A long graph that was not alone is charged what it costs alone: see WantsDevice().
   const bool graphs =

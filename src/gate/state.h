@@ -44,8 +44,9 @@ inline const void* ThisThread() {
 inline constexpr Nanos kSilence = Millis(1);
 // At most this many commands in a row get a marker each to make up for earlier commands that got none (StreamGate::to_mark).
 inline constexpr int kMostToMark = 256;
-// After this many batches of which only a bound is known, one command gets a marker of its own.
-inline constexpr int kMostToldNothing = 4;
+// After this many commands in batches of which only a bound is known, one command or a few get a marker each. Of a batch, at most
+// kMostOfBatch count.
+inline constexpr int kMostToldNothing = 16, kMostOfBatch = 4;
 // A graph of this cost or more is not treated as one command that nothing interrupts, and its cost is learnt while it is
 // alone on the device. A graph whose kernels fill the device, in the mean over their waves, is charged that cost, whichever
 // kernels of other tenants came in between. Other graphs are replayed in equal parts, since their cost depends on who else
@@ -114,7 +115,8 @@ class StreamGate {
   // The next this many commands get a marker each, because as many earlier ones had no marker when their thread fell silent, or
   // because the last batches told nothing.
   int to_mark = 0;
-  int told_nothing = 0;  // batches of several commands in a row of which only a bound is known
+  int told_nothing = 0;  // commands in a row of which only a bound is known: see ToldNothing()
+  uint32_t turns = 0;    // how often that has made others get markers
   Time held_up_since =
       kNever;  // since when its first marker has waited for the host or for a value
   // When the last command of uncertain cost was admitted; kNever: the cost of all that is in flight is known by now.
@@ -605,6 +607,7 @@ struct Engine::Impl {
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void LearnFrom(TenantState& tenant, const meter::Replay::Batch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void ToldNothing(StreamGate& stream, int commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool WasBeside(TenantState& tenant, const meter::Replay::Batch& batch, Nanos took)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the arbiter once all work before the stall of a stream is done.

@@ -239,6 +239,67 @@ TEST_F(EngineTest, WhoLeavesTheDeviceIdleIsMeasuredNowAndThen) {
   Drop(t);
 }
 
+// The cost of a kernel has changed, and the host keeps the device idle in between. Whatever it waits for, and whichever of its
+// launches goes by credit in hand, each kernel is measured now and then.
+TEST_F(EngineTest, WhatIsOnlySeenToBeOverIsMeasuredNowAndThen) {
+  struct Step {
+    unsigned blocks;
+    Nanos kernel, gap;
+    bool waits;
+  };
+  struct Case {
+    const char* name;
+    Nanos before;
+    std::vector<Step> steps;
+  };
+  const Case cases[] = {
+      {"waits after each", Micros(10), {{100, Micros(30), Micros(50), true}}},
+      {"waits after each, and is shorter now", Micros(30), {{100, Micros(10), Micros(50), true}}},
+      {"waits after every third",
+       Micros(10),
+       {{100, Micros(10), Micros(50), false},
+        {99, Micros(30), Micros(50), false},
+        {98, Micros(30), Micros(50), true}}},
+      {"no call for a silence", Micros(10), {{100, Micros(500), Millis(2), false}}},
+  };
+  for (const Case& c : cases) {
+    TenantOptions options;
+    options.limits.cap = 0.99;
+    Tenant t = Make(options);
+    const auto launch = [&](const Step& step, Nanos kernel, Nanos gap) {
+      driver::LaunchShape shape = Shape();
+      shape.grid.x = step.blocks;
+      uint64_t ns = static_cast<uint64_t>(kernel.count());
+      void* params[] = {&ns};
+      const Admission a = t.gate->Admit(*t.stream, {KernelKey(function_, shape)});
+      ASSERT_EQ(a.verdict, Verdict::kAdmitted);
+      t.gate->Complete(a, driver_->Launch(function_, shape, t.handle, params) == Result::kSuccess);
+      clock().SleepUntil(clock().Now() + gap);
+      if (gap > Nanos(0) && step.waits) Synchronize(t);
+    };
+    const auto play = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        for (const Step& step : c.steps) launch(step, step.kernel, step.gap);
+      }
+    };
+    for (int i = 0; i < 100; ++i) {
+      for (const Step& step : c.steps) launch(step, c.before, Nanos(0));
+    }
+    Synchronize(t);
+    play(1500);
+    Synchronize(t);
+    const Nanos before = t.gate->view().charged;
+    play(500);
+    Synchronize(t);
+    clock().SleepUntil(clock().Now() + Millis(5));
+    double took = 0;
+    for (const Step& step : c.steps) took += 500 * static_cast<double>(step.kernel.count());
+    EXPECT_NEAR(static_cast<double>((t.gate->view().charged - before).count()) / took, 1, 0.03)
+        << c.name;
+    Drop(t);
+  }
+}
+
 // The host takes longer for a launch than the device. So each marker finds that its kernel has ended, and tells no more than
 // that the kernel was not longer than predicted.
 TEST_F(EngineTest, KernelsThatEndBeforeTheNextLaunchAreNotMeasuredOneByOneForever) {
