@@ -146,6 +146,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false, false};
   if (start.stream != nullptr) engine.MarkStart(start);
   // The record is written last: until it is there, the replay reads neither this launch nor those behind it.
+  if (engine.options.blocking_launches) tenant.page.Timed(launch, engine.clock.Now());
   tenant.ring->Put(
       {launch, stream.index, cost.entry, !cost.known, graph, /*refused=*/false, exclusive});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
@@ -179,12 +180,13 @@ void Gate::Entered(const Admission& admission) {
 void Gate::CompleteSlow(const Admission& admission, bool submitted) {
   Engine::Impl& engine = state_->engine;
   if (submitted) {
-    const Time now = engine.clock.Now();
-    state_->page.timed_ns.store(now.time_since_epoch().count(), std::memory_order_relaxed);
-    state_->page.timed_launch.store(admission.launch, std::memory_order_release);
+    const bool blocking = engine.options.blocking_launches;
+    if (!blocking) state_->page.Timed(admission.launch, engine.clock.Now());
     Entered(admission);
     // Others wait for the end of this command, or it may never end, so its marker is not left to the next call.
-    if (admission.close) engine.CloseOpen(*state_, nullptr);
+    if (admission.close) {
+      engine.CloseOpen(*state_, nullptr, blocking ? admission.stream : nullptr);
+    }
     return;
   }
   Entered(admission);

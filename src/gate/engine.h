@@ -196,6 +196,8 @@ struct EngineOptions {
   // is held. So one command a tenant that has been held for this long is let through and charged. The next one is held twice
   // as long, and so on.
   Nanos deadlock_hold = Millis(20);
+  // The driver's call for a launch returns when the kernel has ended (CUDA_LAUNCH_BLOCKING).
+  bool blocking_launches = false;
   int sm_count = 132;
   std::shared_ptr<Recorder> recorder;  // the flight recorder; null: the engine makes its own
   std::shared_ptr<Supply> supply;      // of device time to hand out; null: the whole device

@@ -34,7 +34,7 @@ Marker Engine::Impl::NewMarker(StreamGate& stream) {
   return marker;
 }
 
-void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
+void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, const StreamGate* ended) {
   Marker todo[16];
   int count = 0;
   const Time began = clock.Now();
@@ -58,6 +58,7 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
         LookBy(began + kSilence);
         continue;
       }
+      marker.ended_now = stream.get() == ended && marker.commands == 1;
       ++count;
       arbiter.Launched(tenant.id, marker.commands, began);
     }

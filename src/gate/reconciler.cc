@@ -90,6 +90,7 @@ void Engine::Impl::HoldUp(StreamGate& stream, Time now) {
 
 // Whether the marker that took its stamp from `ended` on found its stream idle, or this cannot be told.
 bool Engine::Impl::FoundIdle(const Marker& marker, Nanos ended) const {
+  if (marker.ended_now) return false;
   // No marker begins before it is submitted. An offset that was measured while another process had the device is too small by
   // that wait, and every marker would seem to have found its stream idle. So this marker bounds the offset from below, with
   // kLateMarker for the variation of launch times.

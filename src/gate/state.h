@@ -79,6 +79,7 @@ struct Marker {
   bool behind_stall = false;    // a start marker recorded behind a wait of its stream
   bool waits_for_host = false;  // that wait is for the host and uses no device time
   bool after_silence = false;   // recorded by the reconciler because the tenant was silent
+  bool ended_now = false;       // its command ended just before it was recorded
   bool failed = false;          // the driver refused to say when it completed
   bool told = false;            // the watchdog has been told that it is stuck
 };
@@ -494,7 +495,9 @@ struct Engine::Impl {
   // A marker behind what `stream` has launched. The caller records its event and then calls AddMarker().
   Marker NewMarker(StreamGate& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Records a marker on each stream of the tenant with unmarked work. Calls the driver.
-  void CloseOpen(TenantState& tenant, StreamGate* only) ABSL_LOCKS_EXCLUDED(mu);
+  // `ended`: the stream whose command has just ended.
+  void CloseOpen(TenantState& tenant, StreamGate* only, const StreamGate* ended = nullptr)
+      ABSL_LOCKS_EXCLUDED(mu);
   // Records the marker's event and sets when that was. The event stays null if the stream is being captured (a record would
   // join or break the capture) or if the driver refuses, which is reported. Calls the driver.
   void RecordMarker(Marker& marker) ABSL_LOCKS_EXCLUDED(mu);

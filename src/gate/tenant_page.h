@@ -60,6 +60,10 @@ struct TenantPage {
   // follow at an even pace.
   std::atomic<uint32_t> timed_launch{~0u};
   std::atomic<int64_t> timed_ns{0};
+  void Timed(uint32_t launch, Time at) {
+    timed_ns.store(at.time_since_epoch().count(), std::memory_order_relaxed);
+    timed_launch.store(launch, std::memory_order_release);
+  }
 
   // The number of CUDA priorities by which its kernels go before those of streams of the least priority; see LevelOf() in
   // reconciler.cc.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/env.h"
 #include "base/status_macros.h"
 #include "books/books.h"
 #include "device/memory/driver_pool.h"
@@ -43,6 +44,7 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   gate::EngineOptions options;
   options.sm_count = std::max(info_.sm_count, 1);
   options.recorder = recorder_;
+  options.blocking_launches = base::GetEnv("CUDA_LAUNCH_BLOCKING").value_or("0") != "0";
   if (scheduler != nullptr) GPUSHARE_RETURN_IF_ERROR(ApplyScheduler(*scheduler, &options));
   scheduler_ = SchedulerInForce(options);
   engine_options_ = options;  // used for partitions as well

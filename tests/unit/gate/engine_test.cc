@@ -300,6 +300,32 @@ TEST_F(EngineTest, WhatIsOnlySeenToBeOverIsMeasuredNowAndThen) {
   }
 }
 
+// With CUDA_LAUNCH_BLOCKING each marker finds its stream idle, and the driver's call has taken as long as the kernel.
+TEST_F(EngineTest, WhoseLaunchesReturnAfterTheKernelPaysForIt) {
+  EngineOptions engine;
+  engine.blocking_launches = true;
+  MakeEngine(engine);
+  Tenant t = Make({.limits = {.cap = 0.5}});
+  const auto play = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      const Admission a = t.gate->Admit(*t.stream, {KernelKey(function_, Shape())});
+      ASSERT_EQ(a.verdict, Verdict::kAdmitted);
+      uint64_t ns = 1'000'000;
+      void* params[] = {&ns};
+      const Result launched = driver_->Launch(function_, Shape(), t.handle, params);
+      driver_->SynchronizeStream(t.handle);
+      t.gate->Complete(a, launched == Result::kSuccess);
+    }
+  };
+  play(100);
+  const Time begin = clock().Now();
+  const Nanos before = t.gate->view().charged;
+  play(500);
+  EXPECT_NEAR(static_cast<double>((t.gate->view().charged - before).count()) / 500e6, 1, 0.02);
+  EXPECT_NEAR(500e6 / static_cast<double>((clock().Now() - begin).count()), 0.5, 0.02);
+  Drop(t);
+}
+
 // The host takes longer for a launch than the device. So each marker finds that its kernel has ended, and tells no more than
 // that the kernel was not longer than predicted.
 TEST_F(EngineTest, KernelsThatEndBeforeTheNextLaunchAreNotMeasuredOneByOneForever) {
