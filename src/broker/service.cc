@@ -97,9 +97,21 @@ void Service::Raise(const base::UniqueFd& event) {
   [[maybe_unused]] const ssize_t written = write(event.get(), &one, sizeof one);
 }
 
-absl::Status Service::Apply(const Config& config) {
+uint64_t Service::BeginReading() {
   base::MutexLock lock(&mutex_);
+  return ++readings_;
+}
+
+absl::Status Service::ApplyReading(const Config& config, uint64_t reading) {
+  if (reading < in_force_) return absl::OkStatus();
   const absl::Status applied = registry_.Apply(config, clock_.Now(), changed_);
+  if (applied.ok()) in_force_ = reading;
+  return applied;
+}
+
+absl::Status Service::Apply(const Config& config, uint64_t reading) {
+  base::MutexLock lock(&mutex_);
+  const absl::Status applied = ApplyReading(config, reading);
   Keep();
   WakeChanged();
   return applied;

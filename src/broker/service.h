@@ -92,7 +92,11 @@ class Service {
   absl::Status Run();
   void Stop();  // makes Run() return; sessions end with the Service
 
-  absl::Status Apply(const Config& config) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A configuration is read without a lock, so that readings may overlap. Of two, the one that began later stays in force: ask for
+  // its number before it is read.
+  uint64_t BeginReading() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Apply(const Config& config, uint64_t reading) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Apply(const Config& config) { return Apply(config, BeginReading()); }
   Snapshot TakeSnapshot() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // ---- For the audit (auditor.h).
@@ -193,6 +197,8 @@ class Service {
   absl::Status BeginReload(const Connection& connection, const ipc::Change& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndReload() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ApplyReading(const Config& config, uint64_t reading)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Refuse(Connection& connection, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SayChange(uid_t by, const ipc::Change& change, const absl::Status& done,
@@ -246,6 +252,7 @@ class Service {
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
   Config begun_ ABSL_GUARDED_BY(mutex_);                    // the configuration at the start
   std::unique_ptr<Reload> reload_ ABSL_GUARDED_BY(mutex_);  // null: no reload is in progress
+  uint64_t readings_ ABSL_GUARDED_BY(mutex_) = 0, in_force_ ABSL_GUARDED_BY(mutex_) = 0;
   // Counts over the connections, so that a look need not visit all of them.
   size_t unread_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of answers that the peers have not taken yet
   size_t ended_ ABSL_GUARDED_BY(mutex_) = 0, silent_ ABSL_GUARDED_BY(mutex_) = 0,

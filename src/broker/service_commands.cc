@@ -151,6 +151,7 @@ absl::Status Service::BeginReload(const Connection& connection, const ipc::Chang
   begun->connection = connection.id;
   begun->by = connection.peer.uid;
   begun->change = change;
+  begun->reading = ++readings_;
   try {
     begun->thread = std::thread([this, reload = begun.get()] {
       reload->config = options_.reload();
@@ -170,9 +171,8 @@ void Service::EndReload() {
   if (read(reloaded_.get(), &times, sizeof times) != sizeof times || reload_ == nullptr) return;
   const std::unique_ptr<Reload> reload = std::move(reload_);
   reload->thread.join();
-  const absl::Status done = reload->config.ok()
-                                ? registry_.Apply(*reload->config, clock_.Now(), changed_)
-                                : reload->config.status();
+  const absl::Status done = reload->config.ok() ? ApplyReading(*reload->config, reload->reading)
+                                                : reload->config.status();
   if (done.ok()) Keep();
   SayChange(reload->by, reload->change, done, "");
   const auto at = connections_.find(reload->connection);

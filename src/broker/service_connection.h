@@ -66,6 +66,7 @@ struct Service::Reload {
   uid_t by = 0;             // who has asked
   ipc::Change change;
   absl::StatusOr<Config> config;
+  uint64_t reading = 0;  // BeginReading()
   std::thread thread;
 };
 

@@ -130,8 +130,9 @@ void Reload(const DaemonOptions& options, const Config& begun, const EventLog& l
     log.Warning("reload_refused", {{"why", "the broker was started without --config"}});
     return;
   }
+  const uint64_t reading = service.BeginReading();
   const absl::StatusOr<Config> config = ConfigOf(options);
-  const absl::Status applied = config.ok() ? service.Apply(*config) : config.status();
+  const absl::Status applied = config.ok() ? service.Apply(*config, reading) : config.status();
   if (!applied.ok()) {
     log.Error("reload_refused", {{"why", std::string(applied.message())}});
     return;

@@ -255,6 +255,33 @@ TEST_F(ServiceTest, WhileTheConfigurationIsReadEverybodyIsServed) {
   End();
 }
 
+// The file may have changed between two readings that overlap.
+TEST_F(ServiceTest, WhatWasReadLaterStaysInForce) {
+  std::promise<void> read, go_on;
+  ServiceOptions options;
+  options.reload = [&]() -> absl::StatusOr<Config> {
+    read.set_value();
+    go_on.get_future().wait();
+    return TwoTenants();
+  };
+  Start(TwoTenants(), std::move(options));
+  auto peer = Connect(), operates = Connect();
+  ASSERT_TRUE(peer->Register("a").ok() && peer->Open().ok());
+  const auto packet =
+      ipc::Encode(ipc::Change{.what = "reload", .tenant = "", .gpu = "", .spec = ""});
+  ASSERT_TRUE(packet.ok() && ipc::Send(operates->fd.get(), *packet).ok());
+  read.get_future().wait();
+  Config newer = TwoTenants();
+  newer.tenants[0].spec = "memory=6GiB,compute=50%";
+  ASSERT_TRUE(service_->Apply(newer).ok());
+  go_on.set_value();
+  const auto got = ipc::ReceiveBefore(operates->fd.get(), base::RealClock(),
+                                      base::RealClock().Now() + Seconds(20));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(peer->limits->memory_limit.load(), 6 * kGiB);
+  End();
+}
+
 // It does no harm if the reading ends after the client has left, or when the broker ends.
 TEST_F(ServiceTest, WhoAskedForTheConfigurationMayLeave) {
   std::promise<void> read, go_on;
