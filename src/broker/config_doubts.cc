@@ -52,6 +52,9 @@ std::vector<std::string> DoubtsOf(const Config& config) {
     for (const auto& [gpu, keys] : tenant.on) gpus.insert(gpu);
   }
   std::vector<std::string> doubts;
+  if (config.tenants.empty() && !config.unlisted) {
+    doubts.push_back("no tenant is listed and 'unlisted' is false: no process may register");
+  }
   for (const std::string& gpu : gpus) {
     const Found found = FindOn(config, gpu);
     if (found.guaranteed.empty() || found.caps <= 0) continue;

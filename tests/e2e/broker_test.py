@@ -56,6 +56,7 @@ class Daemon(unittest.TestCase):
             again = subprocess.Popen([COMMAND, "broker", "--gpu", "none", "--socket", running.path],
                                      stderr=subprocess.PIPE, text=True)
             try:
+                self.assertIn("event=doubt", again.stderr.readline())  # it has no configuration
                 self.assertIn("event=started", again.stderr.readline())
                 self.assertEqual(running.command("list").returncode, 0)
             finally:

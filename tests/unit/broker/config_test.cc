@@ -351,7 +351,9 @@ TEST(BrokerConfig, WhatCanHardlyBeMeantIsSaid) {
               IsEmpty());
   EXPECT_THAT(doubts("tenants:\n  - {name: a, spec: priority=high}\n  - {name: b}\n"), IsEmpty());
   EXPECT_THAT(doubts("tenants:\n" + guaranteed), IsEmpty());
-  EXPECT_THAT(doubts("tenants: []\n"), IsEmpty());
+  EXPECT_THAT(doubts("unlisted: true\n"), IsEmpty());
+  EXPECT_THAT(doubts("tenants: []\n"),
+              ElementsAre("no tenant is listed and 'unlisted' is false: no process may register"));
   // Reported for the one GPU only, and once for all GPUs together.
   EXPECT_THAT(
       doubts(
