@@ -353,12 +353,8 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   if (left < std::min(usage.time_wanted_ns.load(kRelaxed), grant)) {
     KeepCharged(member, in_flight, now);
   }
-  // What has lapsed is the tenant's again in the books, though the process holds it still. If it uses that, it would have the
-  // device beside whoever is granted it now. If it does not, its next grant would lapse as well.
-  const bool lapsed = used > 0 && unused > member.charged_ns && member.charged_ns <= in_flight;
   const auto wants = [&] {
     const int64_t wanted = usage.time_wanted_ns.load();
-    if (wanted > 0 && lapsed) return true;
     // A process that has asked stays in line, since it may not ask again. It may not hoard grants.
     const int64_t hoarded = member.charged_ns - member.ahead_ns;
     return wanted > 0 && hoarded < options_.most_charged * settings_.slice.count() &&
@@ -447,13 +443,10 @@ void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed
   member.phase = grant.phase;
   tenant.waits.Add(now - member.waits_since);
   SetWaiting(member, false, now);
-  // What it holds of grants that have lapsed is granted anew, so it gets only the rest.
-  const int64_t held = member.granted_ns + member.bypassed_ns - member.used_ns - member.returned_ns;
-  const int64_t again = std::clamp<int64_t>(held - member.charged_ns, 0, grant.amount.count());
   member.charged_ns += grant.amount.count();
   member.until = std::max(member.until, now) + grant.amount;
   member.seat->limits->grant_ns.store(grant.amount.count(), kRelaxed);
-  Extend(member, grant.amount.count() - again, changed);
+  Extend(member, grant.amount.count(), changed);
   arbiter_.Launched(tenant.id, 1, now);
   Ask(tenant, now);  // for the next process in the line
 }

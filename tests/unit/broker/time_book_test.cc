@@ -56,27 +56,6 @@ TEST(TimeBook, CountsHowLongWhoWasInLine) {
   EXPECT_GT(one->preempted + other->preempted, before);
 }
 
-// A process that wakes up late, with most of its grant left, is not behind one to which nothing is guaranteed.
-TEST(TimeBook, WhoUsesWhatHasLapsedStandsInLine) {
-  Bench bench;
-  auto& late = bench.Start(bench.Tenant({.guarantee = 0.3}));
-  auto& other = bench.Start(bench.Tenant({}));
-  late.pages.usage.time_wanted_ns = 500'000;
-  bench.Look();
-  ASSERT_EQ(late.pages.time_left(), 4'000'000);
-  other.pages.usage.time_wanted_ns = 500'000;
-  bench.now += Millis(5);
-  bench.Look();
-  ASSERT_EQ(other.pages.time_left(), 4'000'000);  // late's has lapsed
-  late.pages.usage.time_used_ns = 1'000'000;
-  other.pages.usage.time_used_ns = 4'000'000;
-  bench.now += Millis(4);
-  bench.Look();
-  EXPECT_EQ(late.pages.time_left(), 4'000'000);  // what it held still, and 1 ms
-  EXPECT_EQ(other.pages.time_left(), 0);
-  EXPECT_STREQ(bench.book.CheckInvariants(), nullptr);
-}
-
 TEST(TimeBook, GuaranteesAndACap) {
   Bench bench;
   auto& a = bench.Start(bench.Tenant({.guarantee = 0.5}));
