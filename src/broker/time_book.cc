@@ -28,6 +28,8 @@ sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options,
   made.grant_commands = 1;
   made.slack = 2 * settings.slice;
   made.active_grace = Millis(2);
+  // A process that has to be woken answers later than a thread.
+  made.idle_budget = 0.03;
   made.anticipation = Micros(200);
   made.high_grace = Pauses().grace();
   made.idle_budget_depth = Millis(4);
@@ -43,6 +45,8 @@ constexpr int64_t kMostBypassing = 50'000'000;
 
 // A tenant that uses at least half of the time in which it has the device does not keep it from others.
 constexpr int64_t kUsesHalf = 2;
+// For so many slices nothing is charged to one that does.
+constexpr int kFree = 2;
 
 // The growth of a counter on a page, limited to what can be true: it does not go back, nor grow by more than kMostStep.
 int64_t Step(const std::atomic<int64_t>& counter, int64_t before) {
@@ -254,6 +258,19 @@ void TimeBook::ChargeAhead(Member& member, int64_t in_flight, Time now) {
   CountBeyond(*member.tenant, more, now);
 }
 
+// What has lapsed is the tenant's again in the books, but the process still holds it. If it uses that, it has woken up: more of what
+// it holds is charged once more, in proportion to what it used, since otherwise the device would be granted to another beside it.
+// This ends for a tenant that has kept the device from others without using it for as long as nobody is charged for that.
+void TimeBook::ChargeAgain(Member& member, int64_t used, int64_t unused, Time now) {
+  if (used == 0 || Nanos(member.tenant->unused_ns) >= kFree * settings_.slice) return;
+  const int64_t in_flight = ChargedInFlight(member);
+  const int64_t more = std::min(unused, in_flight + kUsesHalf * used) - member.charged_ns;
+  if (more <= 0) return;
+  member.phase = arbiter_.Charge(member.tenant->id, Nanos(more), now);
+  member.charged_ns += more;
+  member.until = std::max(member.until, now) + Nanos(more);
+}
+
 // A process that has the device while others wait has to use it. Otherwise a process that reports work in flight and then
 // no use would stay furthest behind in its band, and get the next grant too.
 void TimeBook::CountHeld(Member& member, int64_t used, Time now) {
@@ -268,7 +285,7 @@ void TimeBook::CountHeld(Member& member, int64_t used, Time now) {
 // Called when nothing is in flight any more, since the use of a long command is reported only at its end.
 void TimeBook::ChargeHeld(Member& member, Time now) {
   int64_t& unused = member.tenant->unused_ns;
-  const int64_t more = unused - 2 * settings_.slice.count();
+  const int64_t more = unused - (kFree * settings_.slice).count();
   if (more <= 0) return;
   unused -= more;
   arbiter_.Settle(member.tenant->id, member.phase, Nanos(0), Nanos(more), 0, now);
@@ -347,6 +364,7 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
       member.granted_ns + member.bypassed_ns - member.used_ns - member.returned_ns;
   if (unused < 0) Extend(member, -unused, changed);
   ChargeAhead(member, in_flight, now);
+  ChargeAgain(member, used, unused, now);
   const int64_t left = std::max<int64_t>(unused, 0) - in_flight;
   const int64_t grant = member.seat->limits->grant_ns.load(kRelaxed);
   // The rest is too little for the next command, so the device goes to another tenant when the work in flight is done.

@@ -128,6 +128,7 @@ class TimeBook {
   void Settle(Member& member, int64_t used, Time now, Time ended = kNever);
   void KeepCharged(Member& member, int64_t ns, Time now);
   void ChargeAhead(Member& member, int64_t in_flight, Time now);
+  void ChargeAgain(Member& member, int64_t used, int64_t unused, Time now);
   void CountHeld(Member& member, int64_t used, Time now);
   void ChargeHeld(Member& member, Time now);
   // The part of its charge that the process says is in flight.

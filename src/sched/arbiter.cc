@@ -420,6 +420,7 @@ void Arbiter::Return(TenantId tenant, Phase phase, Nanos unused, Time now) {
 void Arbiter::Foresee(Time ends, Time now) {
   State& s = *state_;
   s.Observe(now);
+  s.CountIdle();
   s.horizon = std::max(ends, s.now);
   s.foreseen_at = s.now;
 }

@@ -145,21 +145,26 @@ bool State::PickFrom(BandState& b, TenantId* id, Phase* phase) {
 
 // ------------------------------------------------------------------------------------- the decision
 
-Time State::Run(std::vector<Grant>& grants, Beside* beside) {
+// Refills what may be idled away on purpose, and takes from it what was since the last call. `horizon` is still what the device
+// was predicted to be busy until.
+void State::CountIdle() {
   const double elapsed = Ns(now - budget_at);
-  if (elapsed > 0) {
-    if (held) {  // the device may have idled although a tenant waited
-      const Time idle_from = std::max(budget_at, horizon);
-      if (now > idle_from) idle_budget -= Ns(now - idle_from);
-    }
-    idle_budget =
-        std::min(idle_budget + elapsed * options.idle_budget, Ns(options.idle_budget_depth));
-    for (size_t b = 1; b < bands.size(); ++b) {
-      bands[b].floor_tokens = std::min(bands[b].floor_tokens + elapsed * options.low_band_floor,
-                                       Ns(options.idle_budget_depth));
-    }
-    budget_at = now;
+  if (elapsed <= 0) return;
+  if (held) {  // the device may have idled although a tenant waited
+    const Time idle_from = std::max(budget_at, horizon);
+    if (now > idle_from) idle_budget -= Ns(now - idle_from);
   }
+  idle_budget =
+      std::min(idle_budget + elapsed * options.idle_budget, Ns(options.idle_budget_depth));
+  for (size_t b = 1; b < bands.size(); ++b) {
+    bands[b].floor_tokens = std::min(bands[b].floor_tokens + elapsed * options.low_band_floor,
+                                     Ns(options.idle_budget_depth));
+  }
+  budget_at = now;
+}
+
+Time State::Run(std::vector<Grant>& grants, Beside* beside) {
+  CountIdle();
   FindStale();
   ExpireGrace();
   ReleaseCapped();

@@ -226,6 +226,7 @@ struct Arbiter::State {
     bool beside = false;       // one command of a closed band, beside the work that closes it
     Time again = kNever;       // if not admitted: when to look again
   };
+  void CountIdle();
   Time Run(std::vector<Grant>& grants, Beside* beside);
   Choice Choose(Beside* beside);
   Choice ChooseClosed(Time again, Beside* beside);

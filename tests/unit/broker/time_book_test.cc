@@ -135,6 +135,55 @@ TEST(TimeBook, WhatIsNeitherUsedNorReturnedLapses) {
   EXPECT_GE(bench.Part(b, Seconds(1)), 0.98);
 }
 
+// What a process uses late is not beside a grant of another, if it goes on using it.
+TEST(TimeBook, WhatHasLapsedIsHeldAgainWhenItIsUsed) {
+  Bench bench;
+  auto& late = bench.Start(bench.Tenant({.guarantee = 0.3}));
+  auto& other = bench.Start(bench.Tenant({}));
+  late.pages.usage.time_wanted_ns = 500'000;
+  bench.Look();
+  ASSERT_EQ(late.pages.time_left(), 4'000'000);
+  other.pages.usage.time_wanted_ns = 500'000;
+  bench.now += Millis(5);
+  bench.Look();
+  ASSERT_EQ(other.pages.time_left(), 4'000'000);  // late's has lapsed
+  late.pages.usage.time_used_ns = 1'000'000;
+  other.pages.usage.time_used_ns = 4'000'000;
+  bench.now += Millis(4);
+  bench.Look();
+  EXPECT_EQ(other.pages.time_left(), 0);
+  EXPECT_EQ(late.member->charged_ns, 2'000'000);
+  late.pages.usage.time_used_ns = 3'500'000;
+  bench.now += Millis(2);
+  bench.Look();
+  EXPECT_EQ(other.pages.time_left(), 0);
+  // Its next turn is due too.
+  late.pages.usage.time_used_ns = 4'000'000;
+  bench.now += Micros(500);
+  bench.Look();
+  EXPECT_EQ(late.pages.time_left(), 4'000'000);
+  EXPECT_EQ(other.pages.time_left(), 0);
+}
+
+// Who uses little of what has lapsed does not keep the device with it.
+TEST(TimeBook, WhatHasLapsedIsHeldInProportionToItsUse) {
+  Bench bench;
+  auto& late = bench.Start(bench.Tenant({}));
+  auto& other = bench.Start(bench.Tenant({}));
+  late.pages.usage.time_wanted_ns = 1000;
+  bench.Look();
+  ASSERT_GT(late.pages.time_left(), 0);
+  late.gone = true;  // its page is written here
+  bench.Run(Millis(10));
+  const int64_t before = other.ran_ns;
+  for (int i = 0; i < 600; ++i) {
+    late.pages.usage.time_used_ns += 5000;
+    bench.Run(Bench::kSlice);
+  }
+  // Of 60 ms. 3 are late's, 4 and 3 % may pass in waiting for it, and it may hold 8 without using them.
+  EXPECT_GE(other.ran_ns - before, 42'000'000);
+}
+
 // Likewise beside a high tenant whose cap frees the device for less time than the stopped process's grant would take.
 // The grant's time stands still while the device is closed, and continues afterwards.
 TEST(TimeBook, WhatAStoppedProcessHoldsLapsesBesideACappedHighTenant) {
