@@ -7,28 +7,26 @@ import os
 import sys
 import unittest
 
-from node import Node
+from node import ALLOCATES, Node
 
-# Prints the JSON of each line of its input.
+# Knows which descriptors the driver, and so gpushare, has opened.
 PROGRAM = """
-import ctypes, json, os, socket, sys
-cuda = ctypes.CDLL("libcuda.so.1")
+import os
+def kinds(): return {int(number): os.readlink("/proc/self/fd/" + number) for number in os.listdir("/proc/self/fd")
+                     if os.path.lexists("/proc/self/fd/" + number)}
+before = kinds()
+""" + ALLOCATES + """
+import json, socket
 PTX = (b".version 7.5\\n.target sm_90\\n.address_size 64\\n//gpushare.sim cost=param:0 blocks_per_sm=1\\n"
        b".visible .entry spin(.param .u64 ns) { ret; }\\n")
 def ok(code): assert code == 0, code
-def kinds(): return {int(number): os.readlink("/proc/self/fd/" + number) for number in os.listdir("/proc/self/fd")
-                     if os.path.lexists("/proc/self/fd/" + number)}
-before, context, module, spin, held = kinds(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), []
-ok(cuda.cuInit(0)); ok(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)); ok(cuda.cuCtxSetCurrent(context))
+module, spin = ctypes.c_void_p(), ctypes.c_void_p()
 ok(cuda.cuModuleLoadData(ctypes.byref(module), PTX)); ok(cuda.cuModuleGetFunction(ctypes.byref(spin), module, b"spin"))
 ns = ctypes.c_uint64(200_000)
 parameters = (ctypes.c_void_p * 1)(ctypes.addressof(ns))
 def work(launches):
     for _ in range(launches): ok(cuda.cuLaunchKernel(spin, 132, 1, 1, 1024, 1, 1, 0, None, parameters, None))
     return cuda.cuCtxSynchronize()
-def alloc(mib):
-    piece = ctypes.c_uint64()
-    return cuda.cuMemAlloc_v2(ctypes.byref(piece), ctypes.c_size_t(mib << 20))
 # The connection, the event that ends waits for it, and the doorbell.
 def of_gpushare(): return sorted(number for number, kind in kinds().items()
                                  if number not in before and kind.startswith(("socket:", "anon_inode:[eventfd]")))
@@ -66,8 +64,6 @@ def fates_in_a_child():
         os._exit(0)
     os.waitpid(child, 0)
     return json.loads(os.read(ends[0], 1000))
-print("ready", flush=True)
-for line in sys.stdin: print(json.dumps(eval(line)), flush=True)
 """
 WHOLE = ["whole"] * 3
 

@@ -6,26 +6,14 @@ broker's sum and by the simulated GPU's own count, and to nobody who opens it.""
 import sys
 import unittest
 
-from node import Node
+from node import ALLOCATES, OK, OUT_OF_MEMORY, Node
 
 QUOTA = 1024  # MiB, of each of the two tenants
-OK, OUT_OF_MEMORY = 0, 2
 
-# Prints the JSON of each line of its input.
-PROGRAM = """
-import ctypes, json, sys
-cuda = ctypes.CDLL("libcuda.so.1")
+PROGRAM = ALLOCATES + """
 class Handle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_ubyte * 64)]
-context, held, opened = ctypes.c_void_p(), [], []
-assert cuda.cuInit(0) == 0
-assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-assert cuda.cuCtxSetCurrent(context) == 0
-def alloc(mib):
-    piece = ctypes.c_uint64()
-    result = cuda.cuMemAlloc_v2(ctypes.byref(piece), ctypes.c_size_t(mib << 20))
-    if result == 0: held.append(piece)
-    return result
+opened = []
 def free(which=-1): return cuda.cuMemFree_v2(held.pop(which))
 def export():
     handle = Handle()
@@ -42,14 +30,12 @@ def read():
     byte = ctypes.c_ubyte()
     assert cuda.cuMemcpyDtoH_v2(ctypes.byref(byte), opened[-1], ctypes.c_size_t(1)) == 0
     return byte.value
-print("ready", flush=True)
-for line in sys.stdin: print(json.dumps(eval(line)), flush=True)
 """
 
 # MiB of each process, as the simulated GPU's own management library counts them. It answers where the driver is loaded; no preloaded
 # library is in between.
 WITNESS = """
-import ctypes, json, sys
+import ctypes
 assert ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
 class Process(ctypes.Structure):
@@ -61,8 +47,6 @@ def used():
     count, processes = ctypes.c_uint(64), (Process * 64)()
     assert nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), processes) == 0
     return {each.pid: each.used >> 20 for each in processes[:count.value]}
-print("ready", flush=True)
-for line in sys.stdin: print(json.dumps(eval(line)), flush=True)
 """
 
 

@@ -18,9 +18,9 @@ PATIENCE = 60  # the time in seconds after which a test counts as hanging
 
 
 OK, OUT_OF_MEMORY = 0, 2
-# Prints the JSON of each line of its input. Without the preloaded library, the program is the witness of what the GPU has.
+# Defines what a program asks of the driver. Without the preloaded library, the program is the witness of what the GPU has.
 ALLOCATES = """
-import ctypes, json, os, sys, time
+import ctypes, os, time
 cuda = ctypes.CDLL("libcuda.so.1")
 context, held = ctypes.c_void_p(), []
 assert cuda.cuInit(0) == 0
@@ -35,8 +35,6 @@ def used():
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
     return total.value - free.value >> 20
-print("ready", flush=True)
-for line in sys.stdin: print(json.dumps(eval(line)), flush=True)
 """
 
 
@@ -63,10 +61,16 @@ class Asks:
 
 
 class Program:
-    """A program that says when it is ready, and then answers each line with the JSON of what that is."""
+    """A program that runs `code`, and then answers each line with the JSON of what that is."""
+
+    ANSWERS = """
+import json, sys
+print("ready", flush=True)
+for line in sys.stdin: print(json.dumps(eval(line)), flush=True)
+"""
 
     def __init__(self, code, environment, within=()):
-        self.process = subprocess.Popen([*within, sys.executable, "-c", code], env=environment, text=True, stdin=subprocess.PIPE,
+        self.process = subprocess.Popen([*within, sys.executable, "-c", code + self.ANSWERS], env=environment, text=True, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         said = self.process.stdout.readline()
         assert said == "ready\n", self.process.communicate()
