@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-from node import COMMAND, PATIENCE, Asks, Node
+from node import ALLOCATES, COMMAND, OK, OUT_OF_MEMORY, PATIENCE, Asks, Node
 
 TRIALS = int(os.environ.get("GPUSHARE_KILL_TRIALS", "200"))
 RESTARTS = int(os.environ.get("GPUSHARE_BROKER_RESTARTS", "10"))
@@ -79,17 +79,6 @@ class Kills(Node):
         self.assertLessEqual(share["memory_granted"], 1 << 30)
 
 
-FREE = """
-import ctypes
-d = ctypes.CDLL("libcuda.so.1")
-def ok(code): assert code == 0, code
-context, free, total = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
-ok(d.cuInit(0)); ok(d.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)); ok(d.cuCtxSetCurrent(context))
-ok(d.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
-print(free.value)
-"""
-
-
 class Teardown(Node):
     """The GPU gets a process's memory back only some time after its end, like a real GPU."""
 
@@ -98,10 +87,10 @@ class Teardown(Node):
 
     def free(self):
         """The GPU's free memory, as seen by a separate program that belongs to no tenant."""
-        environment = {**self.environment, "GPUSHARE_BROKER": "none"}
-        done = subprocess.run([sys.executable, "-c", FREE], env=environment, capture_output=True, text=True, timeout=PATIENCE)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return int(done.stdout)
+        program = self.program(ALLOCATES, self.bare)
+        free, _ = program("memory()")
+        program.end()
+        return free
 
     def test_nothing_is_left(self):
         files = set(os.listdir(self.folder.name))
@@ -136,19 +125,6 @@ class Teardown(Node):
         self.eventually(lambda: set(os.listdir(self.folder.name)) == files)
 
 
-HOLDS = """
-import ctypes, sys
-d = ctypes.CDLL("libcuda.so.1")
-def ok(code): assert code == 0, code
-context, free, total, pointer = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64()
-ok(d.cuInit(0)); ok(d.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)); ok(d.cuCtxSetCurrent(context))
-print("ready", flush=True)
-for line in sys.stdin:
-    ok(d.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
-    print(d.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(int(line) << 20)), free.value >> 20, total.value >> 20, flush=True)
-"""
-
-
 class Reclaims(Node):
     """A process that holds most of the GPU is killed, and the tenant's next process at once asks for as much."""
 
@@ -161,47 +137,29 @@ class Reclaims(Node):
             file.write("  - {name: large, spec: 'memory=14GiB'}\n")
         self.assertEqual(subprocess.run([COMMAND, "reload", "--socket", self.socket], timeout=PATIENCE).returncode, 0)
         # Keeps the GPU in use: a GPU without processes has no teardown.
-        keeper = self.start([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, env={**self.environment, "GPUSHARE_BROKER": "none"})
-        self.assertEqual(keeper.stdout.readline(), "ready\n")
-
-    def start_holder(self):
-        child = self.start([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE,
-                           env=self.of_tenant("large"))
-        self.assertEqual(child.stdout.readline(), "ready\n", child.poll() is not None and child.communicate())
-        return child
-
-    def ask(self, child, mib):
-        child.stdin.write(f"{mib}\n")
-        child.stdin.flush()
-
-    def answer(self, child):
-        return [int(word) for word in child.stdout.readline().split()]
+        self.program(ALLOCATES, self.bare)
 
     def test_the_next_has_what_it_held(self):
-        beside, dies, following = self.start_holder(), self.start_holder(), self.start_holder()
-        self.ask(dies, 12 << 10)
-        self.assertEqual(self.answer(dies)[0], 0)
+        beside, dies, following = [self.program(ALLOCATES, self.of_tenant("large")) for _ in range(3)]
+        self.assertEqual(dies("alloc(12 << 10)"), OK)
         killed = time.monotonic()
-        dies.kill()
-        dies.wait(PATIENCE)
+        dies.end()
         self.eventually(lambda: any(process["reclaiming"] for process in self.share("large")["processes"]))
         self.assertGreaterEqual(self.share("large")["memory_reclaiming"], 12 << 30)
-        self.ask(following, 12 << 10)
+        following.ask("[*memory(), alloc(12 << 10)]")
         self.eventually(lambda: self.share("large")["memory_reclaiming"] > 0)
         # A process that does not need this memory does not wait.
-        self.ask(beside, 512)
-        self.assertEqual(self.answer(beside), [0, 14 << 10, 14 << 10])
+        self.assertEqual(beside("[*memory(), alloc(512)]"), [14 << 30, 14 << 30, OK])
         self.assertGreaterEqual(self.share("large")["memory_reclaiming"], 12 << 30)
-        result, free, total = self.answer(following)
+        free, total, result = following.answer()
         waited = time.monotonic() - killed
-        self.assertEqual((result, total), (0, 14 << 10))
-        self.assertGreaterEqual(free, 13 << 10)
+        self.assertEqual((result, total), (OK, 14 << 30))
+        self.assertGreaterEqual(free, 13 << 30)
         self.assertGreaterEqual(waited, 0.9)
         print(f"by {self.GPU}: as much as was held {1e3 * waited:.0f} ms after the kill, of 1000 the GPU's own", file=sys.stderr)
         self.eventually(lambda: self.share("large")["memory_reclaiming"] == 0)
         # A request above the quota is refused at once.
-        self.ask(beside, 14 << 10)
-        self.assertEqual(self.answer(beside)[0], 2)
+        self.assertEqual(beside("alloc(14 << 10)"), OUT_OF_MEMORY)
 
 
 class ReclaimsBesideNvml(Reclaims):

@@ -31,10 +31,13 @@ def alloc(mib):
     result = cuda.cuMemAlloc_v2(ctypes.byref(piece), ctypes.c_size_t(mib << 20))
     if result == 0: held.append(piece)
     return result
-def used():
+def memory():
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
-    return total.value - free.value >> 20
+    return free.value, total.value
+def used():
+    free, total = memory()
+    return total - free >> 20
 """
 
 
@@ -76,8 +79,14 @@ for line in sys.stdin: print(json.dumps(eval(line)), flush=True)
         assert said == "ready\n", self.process.communicate()
 
     def __call__(self, line):
+        self.ask(line)
+        return self.answer()
+
+    def ask(self, line):
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
+
+    def answer(self):
         return json.loads(self.process.stdout.readline())
 
     def end(self):
