@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "gpushare/testing/sim.h"
+#include "tests/support/send_descriptors.h"
 
 namespace {
 
@@ -165,21 +166,8 @@ struct Child {
     socklen_t size;
     const sockaddr_un address = Named(name, &size);
     const int to = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    char byte = 0;
-    iovec part{&byte, 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
     const bool sent = connect(to, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
-                      sendmsg(to, &message, 0) == 1;
+                      gpushare::testing::SendWithDescriptors(to, "x", {descriptor});
     close(to);
     close(descriptor);
     return sent ? 0 : -1;

@@ -11,12 +11,12 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "tests/support/send_descriptors.h"
 
 namespace gpushare::broker {
 namespace {
@@ -59,22 +59,6 @@ struct Lingering {
   }
 };
 
-void SendWith(const UniqueFd& to, const std::string& packet, const std::vector<int>& fds) {
-  std::vector<char> control(CMSG_SPACE(fds.size() * sizeof(int)));
-  iovec data{const_cast<char*>(packet.data()), packet.size()};
-  msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  header.msg_control = control.data();
-  header.msg_controllen = control.size();
-  cmsghdr* const part = CMSG_FIRSTHDR(&header);
-  part->cmsg_level = SOL_SOCKET;
-  part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-  std::memcpy(CMSG_DATA(part), fds.data(), fds.size() * sizeof(int));
-  ASSERT_EQ(sendmsg(to.get(), &header, 0), static_cast<ssize_t>(packet.size()));
-}
-
 // The last writer of the pipe is the packet.
 void ExpectClosed(const UniqueFd& pipe) {
   base::Clock& clock = base::RealClock();
@@ -100,7 +84,7 @@ class PeerSocketTest : public ::testing::Test {
     Lingering waits;
     std::vector<int> fds(copies, writes.get());
     fds.push_back(waits.end.get());
-    SendWith(to, packet, fds);
+    EXPECT_TRUE(testing::SendWithDescriptors(to.get(), packet, fds));
     others_.push_back(std::move(waits.other));
     return UniqueFd(ends[0]);
   }

@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ipc/message.h"
+#include "tests/support/send_descriptors.h"
 #include "tests/unit/ipc/child.h"
 
 namespace gpushare::ipc {
@@ -82,25 +82,6 @@ TEST(Socket, APeerThatDoesNotReadHoldsUpNobody) {
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
 }
 
-// Sends packets that Send() would not send.
-void SendRaw(int to, const std::string& packet, const std::vector<int>& fds) {
-  std::vector<char> control(CMSG_SPACE(fds.size() * sizeof(int)));
-  iovec data{const_cast<char*>(packet.data()), packet.size()};
-  msghdr header{};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  if (!fds.empty()) {
-    header.msg_control = control.data();
-    header.msg_controllen = control.size();
-    cmsghdr* const part = CMSG_FIRSTHDR(&header);
-    part->cmsg_level = SOL_SOCKET;
-    part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-    std::memcpy(CMSG_DATA(part), fds.data(), fds.size() * sizeof(int));
-  }
-  ASSERT_EQ(sendmsg(to, &header, 0), static_cast<ssize_t>(packet.size()));
-}
-
 TEST(Socket, WhatIsTooMuchIsRefusedAndClosed) {
   const auto [a, b] = Pair();
   EXPECT_FALSE(Send(a.get(), std::string(kMostPacket + 1, 'x')).ok());
@@ -108,15 +89,15 @@ TEST(Socket, WhatIsTooMuchIsRefusedAndClosed) {
   EXPECT_FALSE(Send(a.get(), "x", std::array<int, 4>{0, 0, 0, 0}).ok());
   const int open = OpenDescriptors();
   for (const size_t count : {4u, 5u, 200u}) {
-    SendRaw(a.get(), "x", std::vector<int>(count, 0));
+    EXPECT_TRUE(testing::SendWithDescriptors(a.get(), "x", std::vector<int>(count, 0)));
     EXPECT_EQ(Receive(b.get()).status().code(), Code::kInvalidArgument) << count;
     EXPECT_EQ(OpenDescriptors(), open) << count;
   }
-  SendRaw(a.get(), std::string(kMostPacket + 1, 'x'), {0, 1});
+  EXPECT_TRUE(testing::SendWithDescriptors(a.get(), std::string(kMostPacket + 1, 'x'), {0, 1}));
   EXPECT_EQ(Receive(b.get()).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(OpenDescriptors(), open);
   // An empty packet looks like the end, and the descriptors that came with it are closed.
-  SendRaw(a.get(), "", {0, 1});
+  EXPECT_TRUE(testing::SendWithDescriptors(a.get(), "", {0, 1}));
   EXPECT_EQ(Receive(b.get())->what, Received::kEnd);
   EXPECT_EQ(OpenDescriptors(), open);
   // None of this affects the next packet.
