@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -48,13 +49,18 @@ struct Peer {
   std::unique_ptr<ipc::Doorbell> bell;
   uint64_t image = 0;
 
+  absl::Status Send(const ipc::Message& message, std::span<const int> fds = {}) {
+    const auto packet = ipc::Encode(message);
+    return packet.ok() ? ipc::Send(fd.get(), *packet, fds) : packet.status();
+  }
+  absl::StatusOr<ipc::Received> Receive() {
+    base::Clock& clock = base::RealClock();
+    return ipc::ReceiveBefore(fd.get(), clock, clock.Now() + Seconds(20));
+  }
   absl::StatusOr<ipc::Message> Call(const ipc::Message& message,
                                     std::vector<base::UniqueFd>* fds = nullptr) {
-    const auto packet = ipc::Encode(message);
-    if (!packet.ok()) return packet.status();
-    if (const absl::Status sent = ipc::Send(fd.get(), *packet); !sent.ok()) return sent;
-    base::Clock& clock = base::RealClock();
-    auto got = ipc::ReceiveBefore(fd.get(), clock, clock.Now() + Seconds(20));
+    if (const absl::Status sent = Send(message); !sent.ok()) return sent;
+    auto got = Receive();
     if (!got.ok()) return got.status();
     if (got->what != ipc::Received::kPacket) return absl::UnavailableError("the end");
     if (fds != nullptr) *fds = std::move(got->fds);
@@ -89,6 +95,20 @@ struct Peer {
   }
 };
 
+TenantConfig Tenant(const std::string& name, const std::string& spec) {
+  TenantConfig tenant;
+  tenant.name = name;
+  tenant.spec = spec;
+  return tenant;
+}
+Config TwoTenants() {
+  Config config;
+  config.tenants = {Tenant("a", "memory=4GiB,compute=50%"), Tenant("b", "memory=8GiB,cap=30%")};
+  return config;
+}
+
+const ipc::Change kReload{.what = "reload", .tenant = "", .gpu = "", .spec = ""};
+
 class ServiceTest : public ::testing::Test {
  protected:
   ~ServiceTest() override { End(); }
@@ -104,6 +124,20 @@ class ServiceTest : public ::testing::Test {
   void StartThatIsRemembered(const Config& config, ServiceOptions options = {}) {
     options.remains = Books();
     Start(config, std::move(options));
+  }
+  // Starts a service that gets `outcome` when it reads its configuration, once go_on_ is set.
+  void StartThatReads(const absl::StatusOr<Config>& outcome) {
+    ServiceOptions options;
+    options.reload = [this, outcome] {
+      reads_.set_value();
+      go_on_.get_future().wait();
+      return outcome;
+    };
+    Start(TwoTenants(), std::move(options));
+  }
+  void AwaitReading(Peer& operates) {
+    ASSERT_TRUE(operates.Send(kReload).ok());
+    reads_.get_future().wait();
   }
   void Again(const Config& config) {
     Stop();
@@ -165,22 +199,11 @@ class ServiceTest : public ::testing::Test {
   std::thread thread_;
   absl::Status ended_;
   std::function<void(std::string_view)>
-      on_event_;  // called by the service for each line of the log
+      on_event_;                      // called by the service for each line of the log
+  std::promise<void> reads_, go_on_;  // used by the service's thread that reads
   std::mutex said_lock_;
   std::vector<std::string> said_;  // the lines of the log
 };
-
-TenantConfig Tenant(const std::string& name, const std::string& spec) {
-  TenantConfig tenant;
-  tenant.name = name;
-  tenant.spec = spec;
-  return tenant;
-}
-Config TwoTenants() {
-  Config config;
-  config.tenants = {Tenant("a", "memory=4GiB,compute=50%"), Tenant("b", "memory=8GiB,cap=30%")};
-  return config;
-}
 
 // A client that was installed before or after the broker.
 TEST_F(ServiceTest, WhoSpeaksAnotherProtocolIsToldSo) {
@@ -189,8 +212,7 @@ TEST_F(ServiceTest, WhoSpeaksAnotherProtocolIsToldSo) {
   std::string packet = *ipc::Encode(ipc::Hello{.tenant = "old", .program = "test", .spec = ""});
   packet[2] = static_cast<char>(ipc::kProtocol + 1);
   ASSERT_TRUE(ipc::Send(peer->fd.get(), packet).ok());
-  base::Clock& clock = base::RealClock();
-  const auto got = ipc::ReceiveBefore(peer->fd.get(), clock, clock.Now() + Seconds(20));
+  const auto got = peer->Receive();
   ASSERT_TRUE(got.ok()) << got.status();
   ASSERT_EQ(got->what, ipc::Received::kPacket);
   const auto answer = ipc::Decode(got->packet);
@@ -199,7 +221,7 @@ TEST_F(ServiceTest, WhoSpeaksAnotherProtocolIsToldSo) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("different versions"));
   // Then the connection ends.
-  const auto end = ipc::ReceiveBefore(peer->fd.get(), clock, clock.Now() + Seconds(20));
+  const auto end = peer->Receive();
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(end->what, ipc::Received::kEnd);
 }
@@ -221,86 +243,51 @@ TEST_F(ServiceTest, AProcessRegistersAndGetsItsShare) {
 
 // Looking up users' names may take long, and no other client has to wait for that.
 TEST_F(ServiceTest, WhileTheConfigurationIsReadEverybodyIsServed) {
-  std::promise<void> read, go_on;
-  ServiceOptions options;
-  options.reload = [&]() -> absl::StatusOr<Config> {
-    read.set_value();
-    go_on.get_future().wait();
-    Config config = TwoTenants();
-    config.tenants[0].spec = "memory=6GiB,compute=50%";
-    return config;
-  };
-  Start(TwoTenants(), std::move(options));
+  Config larger = TwoTenants();
+  larger.tenants[0].spec = "memory=6GiB,compute=50%";
+  StartThatReads(larger);
   auto peer = Connect(), operates = Connect(), another = Connect();
   ASSERT_TRUE(peer->Register("a").ok() && peer->Open().ok());
-  const auto packet =
-      ipc::Encode(ipc::Change{.what = "reload", .tenant = "", .gpu = "", .spec = ""});
-  ASSERT_TRUE(packet.ok() && ipc::Send(operates->fd.get(), *packet).ok());
-  read.get_future().wait();
+  AwaitReading(*operates);
   EXPECT_EQ(peer->Ask(2 * kGiB), 4 * kGiB);
   EXPECT_EQ(peer->limits->memory_limit.load(), 4 * kGiB);
-  const auto twice =
-      another->Call(ipc::Change{.what = "reload", .tenant = "", .gpu = "", .spec = ""});
+  const auto twice = another->Call(kReload);
   ASSERT_TRUE(twice.ok() && std::holds_alternative<ipc::Refusal>(*twice));
   EXPECT_EQ(std::get<ipc::Refusal>(*twice).code,
             static_cast<uint32_t>(absl::StatusCode::kUnavailable));
-  go_on.set_value();
-  const auto got = ipc::ReceiveBefore(operates->fd.get(), base::RealClock(),
-                                      base::RealClock().Now() + Seconds(20));
+  go_on_.set_value();
+  const auto got = operates->Receive();
   ASSERT_TRUE(got.ok()) << got.status();
   const auto answer = ipc::Decode(got->packet);
   EXPECT_TRUE(answer.ok() && std::holds_alternative<ipc::Part>(*answer));
   EXPECT_TRUE(
       Eventually([&](const Snapshot&) { return peer->limits->memory_limit.load() == 6 * kGiB; }));
-  End();
 }
 
 // The file may have changed between two readings that overlap.
 TEST_F(ServiceTest, WhatWasReadLaterStaysInForce) {
-  std::promise<void> read, go_on;
-  ServiceOptions options;
-  options.reload = [&]() -> absl::StatusOr<Config> {
-    read.set_value();
-    go_on.get_future().wait();
-    return TwoTenants();
-  };
-  Start(TwoTenants(), std::move(options));
+  StartThatReads(TwoTenants());
   auto peer = Connect(), operates = Connect();
   ASSERT_TRUE(peer->Register("a").ok() && peer->Open().ok());
-  const auto packet =
-      ipc::Encode(ipc::Change{.what = "reload", .tenant = "", .gpu = "", .spec = ""});
-  ASSERT_TRUE(packet.ok() && ipc::Send(operates->fd.get(), *packet).ok());
-  read.get_future().wait();
+  AwaitReading(*operates);
   Config newer = TwoTenants();
   newer.tenants[0].spec = "memory=6GiB,compute=50%";
   ASSERT_TRUE(service_->Apply(newer).ok());
-  go_on.set_value();
-  const auto got = ipc::ReceiveBefore(operates->fd.get(), base::RealClock(),
-                                      base::RealClock().Now() + Seconds(20));
+  go_on_.set_value();
+  const auto got = operates->Receive();
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ(peer->limits->memory_limit.load(), 6 * kGiB);
-  End();
 }
 
 // It does no harm if the reading ends after the client has left, or when the broker ends.
 TEST_F(ServiceTest, WhoAskedForTheConfigurationMayLeave) {
-  std::promise<void> read, go_on;
-  ServiceOptions options;
-  options.reload = [&]() -> absl::StatusOr<Config> {
-    read.set_value();
-    go_on.get_future().wait();
-    return absl::InvalidArgumentError("it is wrong");
-  };
-  Start(TwoTenants(), std::move(options));
+  StartThatReads(absl::InvalidArgumentError("it is wrong"));
   auto operates = Connect();
-  const auto packet =
-      ipc::Encode(ipc::Change{.what = "reload", .tenant = "", .gpu = "", .spec = ""});
-  ASSERT_TRUE(packet.ok() && ipc::Send(operates->fd.get(), *packet).ok());
-  read.get_future().wait();
+  AwaitReading(*operates);
   operates.reset();
   auto peer = Connect();
   EXPECT_TRUE(peer->Register("a").ok());  // by then it is known that the operator has left
-  go_on.set_value();
+  go_on_.set_value();
   EXPECT_TRUE(peer->Open().ok());
   // What came of it is in the log, whoever is there to hear it.
   EXPECT_TRUE(Eventually([&](const Snapshot&) {
@@ -309,7 +296,6 @@ TEST_F(ServiceTest, WhoAskedForTheConfigurationMayLeave) {
         absl::StrCat("change what=reload tenant= gpu= uid=", getuid(), " result=it is wrong");
     return std::find(said.begin(), said.end(), wanted) != said.end();
   }));
-  End();  // the thread that reads uses the promises
 }
 
 // The beat tells a process that the broker is alive.
@@ -330,9 +316,7 @@ TEST_F(ServiceTest, AGpuThatCannotBeHandedOverEndsTheSession) {
   auto peer = Connect();
   ASSERT_TRUE(peer->Register("a").ok());
   shutdown(peer->fd.get(), SHUT_RD);  // the answer with its pages is lost
-  const auto packet = ipc::Encode(ipc::OpenGpu{.uuid = kGpu, .memory = 16 * kGiB, .sm_count = 132});
-  ASSERT_TRUE(packet.ok());
-  ASSERT_TRUE(ipc::Send(peer->fd.get(), *packet).ok());
+  ASSERT_TRUE(peer->Send(ipc::OpenGpu{.uuid = kGpu, .memory = 16 * kGiB, .sm_count = 132}).ok());
   EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.sessions == 0; }));
   // The whole share is available to later processes.
   auto next = Connect();
@@ -532,12 +516,11 @@ TEST_F(ServiceTest, NonsenseEndsItsConnectionAndNoOther) {
                                     std::string(70'000, 'a'), std::string(4, '\0')}) {
     auto bad = Connect();
     send(bad->fd.get(), packet.data(), packet.size(), MSG_NOSIGNAL);
-    base::Clock& clock = base::RealClock();
-    auto got = ipc::ReceiveBefore(bad->fd.get(), clock, clock.Now() + Seconds(20));
+    auto got = bad->Receive();
     if (got.ok() && got->what == ipc::Received::kPacket) {  // the packet may be of another version
       const auto answer = ipc::Decode(got->packet);
       EXPECT_TRUE(answer.ok() && std::holds_alternative<ipc::Refusal>(*answer)) << packet.size();
-      got = ipc::ReceiveBefore(bad->fd.get(), clock, clock.Now() + Seconds(20));
+      got = bad->Receive();
     }
     EXPECT_TRUE(!got.ok() || got->what == ipc::Received::kEnd) << packet.size();
   }
@@ -585,13 +568,12 @@ TEST_F(ServiceTest, DescriptorsThatNobodyAskedForAreClosed) {
     return count;
   };
   const size_t before = descriptors();
-  const auto packet = ipc::Encode(ipc::Hello{.tenant = "a", .program = "", .spec = ""});
+  const ipc::Hello hello{.tenant = "a", .program = "", .spec = ""};
   const int fds[] = {0, 1, 2};
   for (int i = 0; i < 100; ++i) {
     auto sends = Connect();
-    ASSERT_TRUE(ipc::Send(sends->fd.get(), *packet, fds).ok());
-    base::Clock& clock = base::RealClock();
-    const auto got = ipc::ReceiveBefore(sends->fd.get(), clock, clock.Now() + Seconds(20));
+    ASSERT_TRUE(sends->Send(hello, fds).ok());
+    const auto got = sends->Receive();
     ASSERT_TRUE(got.ok());
     EXPECT_EQ(got->what, ipc::Received::kEnd);
   }
@@ -667,17 +649,16 @@ TEST_F(ServiceTest, AFloodOfMessagesDoesNotKeepItFromItsBooks) {
     ++refused;
   };
   Start(TwoTenants());
-  const auto packet = ipc::Encode(ipc::Hello{.tenant = "nobody", .program = "", .spec = ""});
+  const ipc::Hello hello{.tenant = "nobody", .program = "", .spec = ""};
   std::vector<std::unique_ptr<Peer>> peers(kPeers);
   for (auto& peer : peers) {
     peer = Connect();
-    for (int i = 0; i < kOfEach; ++i) ASSERT_TRUE(ipc::Send(peer->fd.get(), *packet).ok());
+    for (int i = 0; i < kOfEach; ++i) ASSERT_TRUE(peer->Send(hello).ok());
   }
   all_sent.set_value();
-  base::Clock& clock = base::RealClock();
   for (const auto& peer : peers) {
     for (int i = 0; i < kOfEach; ++i) {
-      const auto got = ipc::ReceiveBefore(peer->fd.get(), clock, clock.Now() + Seconds(20));
+      const auto got = peer->Receive();
       ASSERT_TRUE(got.ok() && got->what == ipc::Received::kPacket);
     }
   }
