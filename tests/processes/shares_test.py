@@ -80,7 +80,7 @@ class Processes(Together):
         begin = START
         while now() < START + 500:
             begin = max(begin + period, now())
-            sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((begin - now()) * 1e6))))
+            until(begin - START)
             ok(launch(kernel, 0.1)); ok(d.cuCtxSynchronize())
             # Before that the cost of its kernels is unknown, and slices are divided.
             if begin > START + 50: took.append(now() - begin)
@@ -146,7 +146,7 @@ class Processes(Together):
     def test_processes_of_a_tenant_copy_by_one_limit(self):
         code = """
         host, memory = bytearray(4 << 20), ok(d.cuMemAlloc(4 << 20))
-        sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((START + {} - now()) * 1e6))))
+        until({})
         copied = 0
         while now() < START + {}:
             ok(d.cuMemcpyHtoD(memory, host, {})); copied += {}
@@ -247,7 +247,7 @@ class Processes(Together):
         ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
         for _ in range(2): ok(d.cuMemcpyHtoDAsync(memory, host, 2 << 20, stream))
         launchable = ok(d.cuGraphInstantiate(ok(d.cuStreamEndCapture(stream)), 0))
-        sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((START - now()) * 1e6))))
+        until(0)
         copied = 0
         while now() < START + 1000:
             ok(d.cuGraphLaunch(launchable, stream)); copied += 4 << 20
@@ -257,7 +257,7 @@ class Processes(Together):
         # Two processes of one tenant, one with graphs and one without. 5 ms at the limit are 1 MB.
         eager = """
         host, memory = ok(d.cuMemAllocHost(4 << 20)), ok(d.cuMemAlloc(4 << 20))
-        sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((START - now()) * 1e6))))
+        until(0)
         copied = 0
         while now() < START + 1000:
             ok(d.cuMemcpyHtoDAsync(memory, host, 4 << 20, 0)); copied += 4 << 20
