@@ -46,6 +46,12 @@ sys.exit(7)
 
 
 class Private(unittest.TestCase):
+    def await_empty(self, folder):
+        end = time.monotonic() + 60
+        while glob.glob(folder + "/*"):
+            self.assertLess(time.monotonic(), end, "it is there still")
+            time.sleep(0.01)
+
     def test_the_simulated_gpu_has_the_brokers_clock(self):
         for broker, given, got in (("private", "memory=16GiB", "memory=16GiB,clock=wall"),
                                    ("private", "clock=virtual", "clock=virtual"),
@@ -68,10 +74,7 @@ class Private(unittest.TestCase):
             counts, socket = done.stdout.strip().rsplit(" ", 1)
             self.assertEqual(counts, "[64, 0]")
             self.assertTrue(socket.startswith(folder))
-            end = time.monotonic() + 60
-            while glob.glob(folder + "/*"):
-                self.assertLess(time.monotonic(), end, "it is there still")
-                time.sleep(0.01)
+            self.await_empty(folder)
 
     def test_it_awaits_what_a_shell_left_in_the_background(self):
         with tempfile.TemporaryDirectory(prefix="gpushare-private-") as folder:
@@ -84,10 +87,7 @@ class Private(unittest.TestCase):
             done = subprocess.run([COMMAND, "run", "--gpu", "sim", "--broker", "private", "--memory", "64MiB", "--",
                                    "sh", "-c", late], env=environment, capture_output=True, text=True, timeout=60)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
-            end = time.monotonic() + 60
-            while glob.glob(runtime + "/*"):
-                self.assertLess(time.monotonic(), end, "it is there still")
-                time.sleep(0.01)
+            self.await_empty(runtime)
             with open(out) as file:
                 self.assertEqual(file.read(), "4\n")
 
