@@ -51,8 +51,7 @@ class Flood(Node):
         """Floods the broker twice. Returns the growth of its memory."""
         stays = self.start_victim("stays")
         self.eventually(lambda: self.launches() > 0)
-        broker = Asks(self.socket)  # connected beforehand, since later connections are over the limit
-        self.addCleanup(broker.socket.close)
+        broker = self.asks()  # connected beforehand, since later connections are over the limit
         launches = [broker.share("stays")["launches"]]
         memory, descriptors = self.memory(), self.descriptors()
         for _ in range(2):

@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-from node import ALLOCATES, COMMAND, OK, OUT_OF_MEMORY, PATIENCE, Asks, Node
+from node import ALLOCATES, COMMAND, OK, OUT_OF_MEMORY, PATIENCE, Node
 
 TRIALS = int(os.environ.get("GPUSHARE_KILL_TRIALS", "200"))
 RESTARTS = int(os.environ.get("GPUSHARE_BROKER_RESTARTS", "10"))
@@ -20,23 +20,35 @@ def has_ended(child):
     return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
-class Kills(Node):
+class Victims(Node):
+    def kill_two(self, after):
+        """Starts two victims and kills them after that time in seconds. Returns them, and when they were killed."""
+        victims = [self.start_victim("dies") for _ in range(2)]
+        time.sleep(after)
+        killed = time.monotonic()
+        for victim in victims:
+            victim.send_signal(signal.SIGKILL)
+        return victims, killed
+
+    def assert_killed(self, victims):
+        for victim in victims:
+            self.assertEqual(victim.wait(PATIENCE), -signal.SIGKILL, "it ended by itself")
+            victim.communicate()
+            self.children.remove(victim)
+
+
+class Kills(Victims):
     def test_processes(self):
         stays = [self.start_victim("stays"), self.start_victim("stays")]
         self.eventually(lambda: self.launches() > 0)
         self.eventually(lambda: len(self.share("stays")["processes"]) == 2)
-        broker = Asks(self.socket)
-        self.addCleanup(broker.socket.close)
+        broker = self.asks()
         broker.share("stays")  # connects now
         before = self.descriptors()
         chance = random.Random(1)
         recovered, behind = [], []
         for trial in range(TRIALS):
-            victims = [self.start_victim("dies") for _ in range(2)]
-            time.sleep(chance.random() * 0.03)
-            killed = time.monotonic()
-            for victim in victims:
-                victim.send_signal(signal.SIGKILL)
+            victims, killed = self.kill_two(after=chance.random() * 0.03)
             # Afterwards the tenant's share has no processes, and all its resources are free again.
             ended = None  # the earliest possible time; on a busy machine the kernel takes long to end a process
             while broker.share("dies")["processes"]:
@@ -45,10 +57,7 @@ class Kills(Node):
                     ended = time.monotonic()
             recovered.append(time.monotonic() - killed)
             behind.append(time.monotonic() - ended if ended else 0)
-            for victim in victims:
-                self.assertEqual(victim.wait(PATIENCE), -signal.SIGKILL, "it ended by itself")
-                victim.communicate()
-                self.children.remove(victim)
+            self.assert_killed(victims)
             if trial % 20 == 0:
                 self.assert_goes_on(stays)
         share = self.share("dies")
@@ -79,7 +88,7 @@ class Kills(Node):
         self.assertLessEqual(share["memory_granted"], 1 << 30)
 
 
-class Teardown(Node):
+class Teardown(Victims):
     """The GPU gets a process's memory back only some time after its end, like a real GPU."""
 
     TEARDOWN = 30_000
@@ -97,20 +106,13 @@ class Teardown(Node):
         whole = self.free()
         stays = self.start_victim("stays")
         self.eventually(lambda: self.launches() > 0)
-        broker = Asks(self.socket)
-        self.addCleanup(broker.socket.close)
+        broker = self.asks()
         broker.share("stays")
         before = self.descriptors(), self.pages()
         chance = random.Random(2)
         for _ in range(max(TRIALS // 5, 10)):
-            victims = [self.start_victim("dies") for _ in range(2)]
-            time.sleep(chance.random() * 0.06)
-            for victim in victims:
-                victim.send_signal(signal.SIGKILL)
-            for victim in victims:
-                self.assertEqual(victim.wait(PATIENCE), -signal.SIGKILL, "it ended by itself")
-                victim.communicate()
-                self.children.remove(victim)
+            victims, _ = self.kill_two(after=chance.random() * 0.06)
+            self.assert_killed(victims)
         self.assert_goes_on([stays])
         self.eventually(lambda: not broker.share("dies")["processes"])
         share = broker.share("dies")

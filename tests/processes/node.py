@@ -148,6 +148,11 @@ class Node(unittest.TestCase):
     def start_victim(self, tenant):
         return self.start([VICTIM], env=self.of_tenant(tenant))
 
+    def asks(self):
+        asks = Asks(self.socket)
+        self.addCleanup(asks.socket.close)
+        return asks
+
     def program(self, code, environment, within=()):
         program = Program(code, environment, within)
         self.addCleanup(program.end)
