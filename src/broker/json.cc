@@ -4,8 +4,6 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "broker/json_members.h"
 
 namespace gpushare::broker {
@@ -88,13 +86,7 @@ std::string ToJson(const Snapshot& snapshot) {
 
 absl::StatusOr<Snapshot> SnapshotFromJson(std::string_view text) {
   const auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded()) return absl::InvalidArgumentError("the broker's answer is not JSON");
-  Snapshot snapshot;
-  MembersReader reader({});
-  reader.Read("the whole", document, snapshot);
-  if (reader.ok()) return snapshot;
-  return absl::InvalidArgumentError(
-      absl::StrCat("the broker's answer has another form: ", reader.wrong()));
+  return ReadAnswer<Snapshot>(document, {});
 }
 
 }  // namespace gpushare::broker

@@ -24,6 +24,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "base/json_writer.h"
 #include "base/time.h"
 
@@ -195,6 +198,18 @@ class MembersReader {
   const Form form_;
   std::string wrong_;
 };
+
+// What the broker has answered, from the parsed text. InvalidArgument: the message says what is wrong.
+template <typename T>
+absl::StatusOr<T> ReadAnswer(const nlohmann::json& document, const MembersReader::Form& form) {
+  if (document.is_discarded()) return absl::InvalidArgumentError("the broker's answer is not JSON");
+  T answer;
+  MembersReader reader(form);
+  reader.Read("the whole", document, answer);
+  if (reader.ok()) return answer;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the broker's answer has another form: ", reader.wrong()));
+}
 
 }  // namespace gpushare::broker
 

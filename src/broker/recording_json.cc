@@ -3,8 +3,6 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "broker/json_members.h"
 #include "broker/recording.h"
 
@@ -71,17 +69,11 @@ std::string ToJson(const Recording& recording) {
 
 absl::StatusOr<Recording> RecordingFromJson(std::string_view text) {
   json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded()) return absl::InvalidArgumentError("the broker's answer is not JSON");
-  Recording recording;
-  MembersReader reader({.no_limit = false});
   if (document.is_object()) {
     LeaveOutUnknown("events", document);
     LeaveOutUnknown("open", document);
   }
-  reader.Read("the whole", document, recording);
-  if (reader.ok()) return recording;
-  return absl::InvalidArgumentError(
-      absl::StrCat("the broker's answer has another form: ", reader.wrong()));
+  return ReadAnswer<Recording>(document, {.no_limit = false});
 }
 
 }  // namespace gpushare::broker
