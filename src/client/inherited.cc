@@ -27,7 +27,8 @@ ino_t SocketAt(int fd) {
 void CloseAll() {
   for (Place& place : inherited) {
     const int fd = place.number.exchange(kNone) - 1;
-    if (fd >= 0 && SocketAt(fd) == place.inode.load()) close(fd);
+    const ino_t inode = place.inode.load();  // 0: no socket was there, or it is not known yet
+    if (fd >= 0 && inode != 0 && SocketAt(fd) == inode) close(fd);
   }
 }
 
