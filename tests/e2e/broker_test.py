@@ -106,6 +106,23 @@ class Daemon(unittest.TestCase):
             self.assertRegex(bad.stderr, r"broker.yaml:3: tenants\[0\].spec: spec field 'compute'.*allowed")
             self.assertEqual(run("broker", "--config", "/nonexistent/broker.yaml").returncode, STATUS_USAGE)
 
+    def test_check_as_json(self):
+        with broker() as running:
+            def check(status: int, *options: str) -> dict:
+                result = run("broker", "--check", "--json", "--config", running.config, *options)
+                self.assertEqual(result.returncode, status, result.stderr)
+                return json.loads(result.stdout)
+
+            self.assertEqual(check(0), {"config": running.config, "valid": True, "error": "", "tenants": ["online", "batch"], "doubts": []})
+            self.assertIn("--metrics", check(STATUS_USAGE, "--metrics", "nowhere")["error"])
+            running.configure("tenants:\n- {name: a, spec: priority=high}\n- {name: b, spec: guarantee=30%}\n")
+            self.assertRegex(check(0)["doubts"][0], "without a cap")
+            running.configure("tenants:\n- name: a\n  spec: compute=130%\n")
+            bad = check(STATUS_USAGE)
+            self.assertEqual((bad["valid"], bad["tenants"]), (False, []))
+            self.assertRegex(bad["error"], r"broker.yaml:3: tenants\[0\].spec")
+            self.assertEqual(run("broker", "--json", "--config", running.config).returncode, STATUS_USAGE)
+
     def test_without_the_gpu_that_it_is_to_have(self):
         result = run("broker", "--gpu", "real", "--socket", "/nonexistent/broker.sock",
                      env={**os.environ, "GPUSHARE_DRIVER": "/nonexistent/libcuda.so.1"})

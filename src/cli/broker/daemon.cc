@@ -30,6 +30,7 @@
 #include "broker/reclaimer.h"
 #include "broker/service.h"
 #include "cli/broker/ask.h"
+#include "cli/broker/check.h"
 #include "cli/broker_clock.h"
 #include "cli/output.h"
 #include "gpushare/version.h"
@@ -243,22 +244,10 @@ absl::StatusOr<Configured> ReadConfigured(const std::string& path) {
 
 ExitCode RunDaemon(const DaemonOptions& options) {
   const absl::StatusOr<Config> config = ConfigOf(options);
-  if (!config.ok()) return Fail("broker", kExitUsage, config.status());
-  const absl::StatusOr<std::string> metrics = MetricsOf(options, *config);
+  const absl::StatusOr<std::string> metrics =
+      config.ok() ? MetricsOf(options, *config) : config.status();
+  if (options.check) return Check(options, config, metrics.status());
   if (!metrics.ok()) return Fail("broker", kExitUsage, metrics.status());
-  if (options.check) {
-    const size_t tenants = config->tenants.size();
-    if (options.config.empty()) {
-      std::printf("no --config is given: there are no tenants\n");
-    } else {
-      std::printf("%s is valid: %zu tenant%s\n", options.config.c_str(), tenants,
-                  tenants == 1 ? "" : "s");
-    }
-    for (const std::string& doubt : broker::DoubtsOf(*config)) {
-      std::fprintf(stderr, "gpushare broker: %s\n", doubt.c_str());
-    }
-    return FinishStdout("broker");
-  }
   const EventLog log(
       {.level = options.level, .format = options.format, .sink = {}, .wall_clock = {}});
   const auto failed = [&log](ExitCode code, const absl::Status& status) {

@@ -32,7 +32,7 @@ struct DaemonOptions {
   std::string socket;    // empty: from the configuration, else GPUSHARE_BROKER, else kDefaultSocket
   std::string metrics;   // address; empty: from the configuration
   unsigned mode = 0666;  // of the socket
-  bool check = false;
+  bool check = false, json = false;
   GpuSource gpus = GpuSource::kAuto;
   broker::LogLevel level = broker::LogLevel::kInfo;
   broker::LogFormat format = broker::LogFormat::kLogfmt;

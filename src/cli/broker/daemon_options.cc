@@ -60,8 +60,9 @@ void AddDaemon(CLI::App* app, std::function<ExitCode()>* chosen) {
           "who may connect to the socket; the configuration says who may register as which tenant")
       ->type_name("OCTAL")
       ->default_str("0666");
-  broker->add_flag("--check", options->check,
-                   "read the configuration, say whether it is valid, and end");
+  CLI::Option* const check = broker->add_flag(
+      "--check", options->check, "read the configuration, say whether it is valid, and end");
+  broker->add_flag("--json", options->json, "with --check: say it as JSON")->needs(check);
   AddWords<GpuSource>(
       broker, "--gpu",
       "which GPUs there are, as the driver says: real, sim (simulated), auto: real if "
