@@ -268,7 +268,7 @@ void TimeBook::ChargeAgain(Member& member, int64_t used, int64_t unused, Time no
   if (more <= 0) return;
   member.phase = arbiter_.Charge(member.tenant->id, Nanos(more), now);
   member.charged_ns += more;
-  member.until = std::max(member.until, now) + Nanos(more);
+  member.until = std::max(member.until, now + Nanos(member.charged_ns));
 }
 
 // A process that has the device while others wait has to use it. Otherwise a process that reports work in flight and then
@@ -364,12 +364,13 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
       member.granted_ns + member.bypassed_ns - member.used_ns - member.returned_ns;
   if (unused < 0) Extend(member, -unused, changed);
   ChargeAhead(member, in_flight, now);
-  ChargeAgain(member, used, unused, now);
   const int64_t left = std::max<int64_t>(unused, 0) - in_flight;
   const int64_t grant = member.seat->limits->grant_ns.load(kRelaxed);
-  // The rest is too little for the next command, so the device goes to another tenant when the work in flight is done.
   if (left < std::min(usage.time_wanted_ns.load(kRelaxed), grant)) {
+    // The rest is too little for the next command, so the device goes to another tenant when the work in flight is done.
     KeepCharged(member, in_flight, now);
+  } else {
+    ChargeAgain(member, used, unused, now);
   }
   const auto wants = [&] {
     const int64_t wanted = usage.time_wanted_ns.load();

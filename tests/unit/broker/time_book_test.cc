@@ -184,6 +184,31 @@ TEST(TimeBook, WhatHasLapsedIsHeldInProportionToItsUse) {
   EXPECT_GE(other.ran_ns - before, 42'000'000);
 }
 
+// The rest of each grant is too little for the next command. However often that was so, a process that stops keeps the device no
+// longer than its grant.
+TEST(TimeBook, WhatAProcessHoldsLapsesInTimeHoweverOftenARestWasLeft) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({}));
+  auto& b = bench.Start(bench.Tenant({}));
+  a.gone = true;  // its page is written here
+  b.busy = false;
+  ipc::UsagePage& usage = a.pages.usage;
+  usage.time_wanted_ns = 2'500'000;
+  bench.Look();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_GE(a.pages.time_left(), 2'500'000) << i;
+    usage.time_in_flight_ns = 2'500'000;
+    usage.time_ends_ns = (bench.now + Micros(2500)).time_since_epoch().count();
+    bench.Run(Micros(2500));
+    usage.time_in_flight_ns = 0;
+    usage.time_used_ns += 2'500'000;
+    bench.Look();
+  }
+  b.busy = true;
+  bench.Run(Millis(20));
+  EXPECT_GE(b.ran_ns, 11'000'000);
+}
+
 // Likewise beside a high tenant whose cap frees the device for less time than the stopped process's grant would take.
 // The grant's time stands still while the device is closed, and continues afterwards.
 TEST(TimeBook, WhatAStoppedProcessHoldsLapsesBesideACappedHighTenant) {
