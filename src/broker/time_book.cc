@@ -374,9 +374,9 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   }
   const auto wants = [&] {
     const int64_t wanted = usage.time_wanted_ns.load();
-    // A process that has asked stays in line, since it may not ask again. It may not hoard grants.
-    const int64_t hoarded = member.charged_ns - member.ahead_ns;
-    return wanted > 0 && hoarded < options_.most_charged * settings_.slice.count() &&
+    // A process that has asked stays in line, since it may not ask again. It may not hoard grants, and those that have lapsed
+    // are still its.
+    return wanted > 0 && unused < options_.most_charged * settings_.slice.count() &&
            (member.waiting || left <= 0 || left < std::max(std::min(wanted, grant), grant / 2));
   };
   SetWaiting(member, wants(), now);
