@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -54,6 +55,27 @@ int64_t Step(const std::atomic<int64_t>& counter, int64_t before) {
   return now <= before || before >= kMostCounted ? 0 : std::min(now - before, kMostStep);
 }
 
+// Takes `ns` off what the member is charged, since they were `used` or are given back. `tell` is called with the part of each phase
+// in which they were charged. A process uses its grants before what was charged beyond them: otherwise one that says that it has
+// much in flight would get its grants back from the one phase, and pay for what it uses in the other.
+template <typename Tell>
+void TakeOff(TimeBook::Member& member, int64_t ns, bool used, const Tell& tell) {
+  member.charged_ns -= ns;
+  const auto take = [&](size_t phase) {
+    const int64_t part = std::min(ns, member.charged_in[phase]);
+    if (part == 0) return;
+    member.charged_in[phase] -= part;
+    ns -= part;
+    tell(static_cast<sched::Phase>(phase), Nanos(part));
+  };
+  const auto of_grants = static_cast<size_t>(member.phase);
+  if (used) take(of_grants);
+  for (size_t phase = 0; phase < member.charged_in.size(); ++phase) {
+    if (phase != of_grants) take(phase);
+  }
+  if (!used) take(of_grants);
+}
+
 // Whether the process does not know when its work in flight ends.
 bool IsGuess(const TimeBook::Member& member) {
   return member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess;
@@ -102,7 +124,7 @@ void TimeBook::RemoveTenant(Tenant* tenant, Time now) {
 
 Time TimeBook::ClearAt(const Tenant& tenant, Time now) const {
   Time clear = now;
-  if (tenant.used_ns > 0)
+  if (tenant.used_ns + tenant.paid_ns > 0)
     clear = std::max(clear, tenant.used_at + sched::ArbiterOptions().debt_horizon);
   const sched::TenantLimits& limits = tenant.limits;
   if (limits.cap >= 1) return clear;
@@ -197,11 +219,8 @@ void TimeBook::Leave(Member* member, Time now, Changed& changed) {
   // Charges what the process used since the last look.
   Bypasses(tenant) ? ReadBypass(*member, now) : Read(*member, now, changed);
   // Work in flight runs to its end, so it is charged in full.
-  const int64_t in_flight = ChargedInFlight(*member);
-  arbiter_.Settle(tenant.id, member->phase, Nanos(in_flight), Nanos(in_flight), 0, now);
-  arbiter_.Return(tenant.id, member->phase, Nanos(member->charged_ns - in_flight), now);
-  tenant.used_ns += in_flight;
-  if (in_flight > 0) tenant.used_at = now;
+  Settle(*member, ChargedInFlight(*member), now);
+  KeepCharged(*member, 0, now);
   --tenant.members;
   std::erase(tenant.line, member);
   members_.remove_if([member](const Member& other) { return &other == member; });
@@ -221,26 +240,39 @@ void TimeBook::Extend(Member& member, int64_t ns, Changed& changed) {
   changed.Add(*member.seat);
 }
 
+void TimeBook::Charge(Member& member, int64_t ns, Time now, Time ended) {
+  const sched::Phase phase = arbiter_.Charge(member.tenant->id, Nanos(ns), now, ended);
+  member.charged_ns += ns;
+  member.charged_in[static_cast<size_t>(phase)] += ns;
+}
+
 // Use beyond what has been charged is charged now.
 void TimeBook::Settle(Member& member, int64_t used, Time now, Time ended) {
   if (used == 0) return;
+  const sched::TenantId tenant = member.tenant->id;
   const int64_t settled = std::min(used, member.charged_ns);
-  arbiter_.Settle(member.tenant->id, member.phase, Nanos(settled), Nanos(used), 0, now, ended);
+  TakeOff(member, settled, /*used=*/true, [&](sched::Phase phase, Nanos part) {
+    arbiter_.Settle(tenant, phase, part, part, 0, now, ended);
+  });
+  if (used > settled) {
+    arbiter_.Settle(tenant, member.phase, Nanos(0), Nanos(used - settled), 0, now, ended);
+  }
   CountBeyond(*member.tenant, used - settled, now);
-  member.charged_ns -= settled;
   member.ahead_ns = std::min(member.ahead_ns, member.charged_ns);
   member.used_ns += used;
   member.untrue_ns = std::max<int64_t>(0, member.untrue_ns - used);
   member.tenant->used_ns += used;
   member.tenant->used_at = now;
+  member.tenant->ended = true;
   if (member.tenant->limits.band != sched::Band::kHigh) used_below_ns_ += used;
 }
 
 // Returns the charge beyond `ns` to the tenant.
 void TimeBook::KeepCharged(Member& member, int64_t ns, Time now) {
   if (ns >= member.charged_ns) return;
-  arbiter_.Return(member.tenant->id, member.phase, Nanos(member.charged_ns - ns), now);
-  member.charged_ns = ns;
+  TakeOff(member, member.charged_ns - ns, /*used=*/false, [&](sched::Phase phase, Nanos part) {
+    arbiter_.Return(member.tenant->id, phase, part, now);
+  });
   member.untrue_ns += member.ahead_ns - std::min(member.ahead_ns, ns);
   member.ahead_ns = std::min(member.ahead_ns, ns);
 }
@@ -252,22 +284,20 @@ void TimeBook::ChargeAhead(Member& member, int64_t in_flight, Time now) {
   const Nanos believed = IsGuess(member) ? options_.guess_charged : options_.believed;
   const int64_t more = std::min(in_flight, options_.believed.count()) - member.charged_ns;
   if (more <= 0 || now > member.until + believed) return;
-  member.phase = arbiter_.Charge(member.tenant->id, Nanos(more), now);
-  member.charged_ns += more;
+  Charge(member, more, now);
   member.ahead_ns += more;
   CountBeyond(*member.tenant, more, now);
 }
 
 // What has lapsed is the tenant's again in the books, but the process still holds it. If it uses that, it has woken up: more of what
 // it holds is charged once more, in proportion to what it used, since otherwise the device would be granted to another beside it.
-// This ends for a tenant that has kept the device from others without using it for as long as nobody is charged for that.
+// This ends for a tenant that has kept the device from others for a slice without using it.
 void TimeBook::ChargeAgain(Member& member, int64_t used, int64_t unused, Time now) {
-  if (used == 0 || Nanos(member.tenant->unused_ns) >= kFree * settings_.slice) return;
+  if (used == 0 || Nanos(member.tenant->unused_ns) >= settings_.slice) return;
   const int64_t in_flight = ChargedInFlight(member);
   const int64_t more = std::min(unused, in_flight + kUsesHalf * used) - member.charged_ns;
   if (more <= 0) return;
-  member.phase = arbiter_.Charge(member.tenant->id, Nanos(more), now);
-  member.charged_ns += more;
+  Charge(member, more, now);
   member.until = std::max(member.until, now + Nanos(member.charged_ns));
 }
 
@@ -275,20 +305,39 @@ void TimeBook::ChargeAgain(Member& member, int64_t used, int64_t unused, Time no
 // no use would stay furthest behind in its band, and get the next grant too.
 void TimeBook::CountHeld(Member& member, int64_t used, Time now) {
   Tenant& tenant = *member.tenant;
-  if (!member.in_the_way || tenant.limits.band == sched::Band::kHigh) return;
-  // While somebody waits there is a look in each slice. A longer time is one in which the broker was stopped, for which no process pays.
-  const int64_t since = std::min(now - member.looked_at, settings_.slice).count();
+  if (tenant.limits.band == sched::Band::kHigh) return;
+  // The end of a command is mostly reported after the next process was granted the device, so the first use after that counts too.
+  if (!member.in_the_way && !std::exchange(member.to_report, member.to_report && used == 0)) return;
+  int64_t since = 0;
+  if (member.in_the_way) {
+    member.to_report = true;
+    // While somebody waits there is a look in each slice. A longer time is one in which the broker was stopped, for which no
+    // process pays.
+    since = std::min(now - member.looked_at, settings_.slice).count();
+  }
   // Nothing is counted against a process that uses half of the time, such as a program that waits for each of its kernels.
   tenant.unused_ns = std::max<int64_t>(0, tenant.unused_ns + since - kUsesHalf * used);
 }
 
-// Called when nothing is in flight any more, since the use of a long command is reported only at its end.
-void TimeBook::ChargeHeld(Member& member, Time now) {
-  int64_t& unused = member.tenant->unused_ns;
-  const int64_t more = unused - (kFree * settings_.slice).count();
+// The use of a long command is reported only at its end. So nothing is charged before something has ended or nothing of the tenant is
+// in flight, nor for as long as what is in flight takes.
+void TimeBook::ChargeHeld(Tenant& tenant, Time now) {
+  const bool ended = std::exchange(tenant.ended, false);
+  int64_t more = tenant.unused_ns - (kFree * settings_.slice).count();
   if (more <= 0) return;
-  unused -= more;
-  arbiter_.Settle(member.tenant->id, member.phase, Nanos(0), Nanos(more), 0, now);
+  Nanos in_flight{0};
+  for (const Member& member : members_) {
+    if (member.tenant != &tenant) continue;
+    const Nanos its(member.seat->usage->time_in_flight_ns.load(kRelaxed));
+    in_flight = std::max(in_flight, std::min(its, options_.believed));
+  }
+  if (!ended && in_flight >= options_.overlap) return;
+  more -= in_flight.count();
+  if (more <= 0) return;
+  tenant.unused_ns -= more;
+  tenant.paid_ns += more;
+  tenant.used_at = now;
+  arbiter_.Settle(tenant.id, tenant.phase, Nanos(0), Nanos(more), 0, now);
 }
 
 void TimeBook::SetWaiting(Member& member, bool waiting, Time now) {
@@ -354,7 +403,6 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   const int64_t used = Step(usage.time_used_ns, member.used_ns);
   Settle(member, used, now);
   CountHeld(member, used, now);
-  if (Nanos(in_flight) < options_.overlap) ChargeHeld(member, now);
   const int64_t said = Step(usage.time_returned_ns, member.returned_ns);
   member.returned_ns += said;
   KeepCharged(member, member.charged_ns - std::min(said, member.charged_ns), now);
@@ -405,9 +453,7 @@ void TimeBook::ReadBypass(Member& member, Time now) {
       said == 0 ? now : std::clamp(Time(Nanos(said)), std::min(member.looked_at, now), now);
   if (used > 0) bypassed_until_ = std::max(bypassed_until_, ended);
   const auto charge = [&](int64_t ns, Time over) {
-    if (ns <= member.charged_ns) return;
-    member.phase = arbiter_.Charge(tenant.id, Nanos(ns - member.charged_ns), now, over);
-    member.charged_ns = ns;
+    if (ns > member.charged_ns) Charge(member, ns - member.charged_ns, now, over);
   };
   charge(used, ended);
   charge(used + in_flight, kNever);
@@ -439,7 +485,7 @@ void TimeBook::Lapse(Member& member, Time now) {
   const bool waited_for = now < member.until + options_.waited_for;
   // The device is busy with its work.
   if (waited_for && Nanos(in_flight) >= options_.overlap) return;
-  if (!waited_for) ChargeHeld(member, now);
+  member.tenant->ended |= !waited_for;
   KeepCharged(member, waited_for ? in_flight : 0, now);
 }
 
@@ -459,10 +505,11 @@ void TimeBook::Ask(Tenant& tenant, Time now) {
 void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed) {
   tenant.blocked = false;
   Member& member = *tenant.line.front();
-  member.phase = grant.phase;
+  member.phase = tenant.phase = grant.phase;
   tenant.waits.Add(now - member.waits_since);
   SetWaiting(member, false, now);
   member.charged_ns += grant.amount.count();
+  member.charged_in[static_cast<size_t>(grant.phase)] += grant.amount.count();
   member.until = std::max(member.until, now) + grant.amount;
   member.seat->limits->grant_ns.store(grant.amount.count(), kRelaxed);
   Extend(member, grant.amount.count(), changed);
@@ -496,6 +543,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
   bool waits = false;
   Time passes = kNever;
   for (Tenant& tenant : tenants_) {
+    ChargeHeld(tenant, now);
     Say(tenant, now);
     passes = std::min(passes, PassHeld(tenant, now, changed));
     Ask(tenant, now);
@@ -555,13 +603,20 @@ const char* TimeBook::CheckInvariants() const {
       if (member.tenant != &tenant) continue;
       charged += member.charged_ns;
       ++members;
+      if (std::reduce(member.charged_in.begin(), member.charged_in.end()) != member.charged_ns) {
+        return "what was charged by phases does not add up";
+      }
       if (member.waiting != (std::count(tenant.line.begin(), tenant.line.end(), &member) == 1)) {
         return "who waits is not in its tenant's line once";
       }
     }
     if (members != tenant.members) return "a tenant's members do not add up";
-    if (arbiter_.View(tenant.id).outstanding < Nanos(charged)) {
-      return "the arbiter has less outstanding than was granted";
+    const sched::Arbiter::TenantView view = arbiter_.View(tenant.id);
+    if (view.outstanding != Nanos(charged)) {
+      return "the arbiter has other outstanding time than was granted";
+    }
+    if (view.charged != Nanos(tenant.used_ns + tenant.paid_ns + charged)) {
+      return "a tenant was charged for something else than its use";
     }
     if (tenant.parent != nullptr && tenant.parent->parent != nullptr) {
       return "a parent has a parent";

@@ -16,6 +16,7 @@
 #define GPUSHARE_BROKER_TIME_BOOK_H_
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -60,7 +61,8 @@ class TimeBook {
     int64_t granted_ns = 0;                      // all grants so far
     int64_t used_ns = 0, returned_ns = 0;        // as the process reports; they only grow
     int64_t charged_ns = 0;  // outstanding in the arbiter: granted or charged, not used or returned
-    int64_t ahead_ns = 0;    // the part of it charged ahead, for commands longer than their grant
+    std::array<int64_t, 4> charged_in{};  // the same by sched::Phase
+    int64_t ahead_ns = 0;  // the part of it charged ahead, for commands longer than their grant
     // The part charged ahead that was in the end neither used nor in flight, less what the process has used since. While it
     // exceeds Options::believed, the process's predictions are not believed.
     int64_t untrue_ns = 0;
@@ -68,6 +70,7 @@ class TimeBook {
     // It may begin nothing: a higher priority has the device, or its tenant is held.
     bool closed = false;
     bool in_the_way = false;  // at the last look it had the device while others waited
+    bool to_report = false;   // it had, and has reported no use since it has not
     // For a bypassing member: the floor has held it, and its work is about to begin.
     bool held = false;
     Time waits_since{};
@@ -83,8 +86,11 @@ class TimeBook {
     std::deque<Member*> line;  // its processes that want a grant, in order
     bool blocked = false;      // the arbiter knows that it waits
     int64_t used_ns = 0;       // includes processes that are gone
-    Time used_at{};            // when it last used device time
+    Time used_at{};            // when it last used device time, or was charged for keeping it
     int64_t unused_ns = 0;     // how long it kept the device from others without using it
+    int64_t paid_ns = 0;       // what it was charged for that
+    bool ended = false;        // since the last look some of its work ended, or is not waited for
+    sched::Phase phase = sched::Phase::kWeight;  // phase of its latest grant
     int members = 0;
     WaitHistogram waits;     // the waits of its processes in the line
     uint64_t preempted = 0;  // how often its grants were held back or refused for a higher priority
@@ -125,12 +131,13 @@ class TimeBook {
 
  private:
   void Extend(Member& member, int64_t ns, Changed& changed);
+  void Charge(Member& member, int64_t ns, Time now, Time ended = kNever);
   void Settle(Member& member, int64_t used, Time now, Time ended = kNever);
   void KeepCharged(Member& member, int64_t ns, Time now);
   void ChargeAhead(Member& member, int64_t in_flight, Time now);
   void ChargeAgain(Member& member, int64_t used, int64_t unused, Time now);
   void CountHeld(Member& member, int64_t used, Time now);
-  void ChargeHeld(Member& member, Time now);
+  void ChargeHeld(Tenant& tenant, Time now);
   // The part of its charge that the process says is in flight.
   static int64_t ChargedInFlight(const Member& member);
   std::optional<int64_t> Left(const Member& member, Time now) const;

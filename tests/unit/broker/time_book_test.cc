@@ -760,7 +760,86 @@ TEST(TimeBook, WhoKeepsTheDeviceAndUsesNoneOfItPaysForThat) {
   }
 }
 
-// Nor does it keep a high tenant waiting whose cap allows it to run: its predictions are not trusted any more.
+// It says that it has something in flight, and uses a twentieth of the time.
+TEST(TimeBook, WhoKeepsTheDeviceAndUsesLittleOfItPaysForThat) {
+  for (const double guarantee : {0.0, 0.3}) {
+    Bench bench;
+    auto& liar = bench.Start(bench.Tenant({.guarantee = guarantee}));
+    auto& honest = bench.Start(bench.Tenant({}));
+    liar.gone = true;
+    ipc::UsagePage& usage = liar.pages.usage;
+    usage.time_wanted_ns = 1;
+    for (const Time end = bench.now + Seconds(4); bench.now < end; bench.Run(Micros(100))) {
+      const bool has = liar.pages.limits.time_granted_ns > usage.time_used_ns;
+      usage.time_in_flight_ns = has ? 4'000'000 : 0;
+      usage.time_ends_ns = bench.now.time_since_epoch().count();
+      if (has) usage.time_used_ns += 5000;
+    }
+    EXPECT_GE(bench.Part(honest, Seconds(4)), 0.3) << guarantee;
+  }
+}
+
+// What it kept from the others is charged to its guarantee if that is what it had the device for, whatever it said meanwhile.
+TEST(TimeBook, WhoKeepsTheDeviceByItsGuaranteePaysByThat) {
+  for (const bool uses : {false, true}) {
+    Bench bench;
+    TimeBook::Tenant* const tenant = bench.Tenant({.guarantee = 0.3});
+    auto& liar = bench.Start(tenant);
+    auto& honest = bench.Start(bench.Tenant({}));
+    liar.gone = true;
+    ipc::UsagePage& usage = liar.pages.usage;
+    usage.time_wanted_ns = 1;
+    Time until = kNever;
+    for (const Time end = bench.now + Seconds(4); bench.now < end; bench.Run(Micros(100))) {
+      const int64_t unused =
+          liar.pages.limits.time_granted_ns - usage.time_used_ns - usage.time_returned_ns;
+      if (until == kNever && unused > 0) until = bench.now + (uses ? Millis(4) : Millis(12));
+      if (until == kNever) continue;
+      usage.time_in_flight_ns = INT64_MAX;
+      usage.time_ends_ns = (bench.now + Micros(300)).time_since_epoch().count();
+      if (bench.now < until) continue;
+      until = kNever;
+      usage.time_in_flight_ns = 0;
+      (uses ? usage.time_used_ns : usage.time_returned_ns) += unused;
+    }
+    EXPECT_GE(bench.Part(honest, Seconds(4)), 0.3) << uses;
+    // Nor is that forgotten when it leaves.
+    usage.time_in_flight_ns = 0;
+    bench.Look();
+    bench.book.Leave(liar.member, bench.now, bench.changed);
+    EXPECT_GT(bench.book.ClearAt(*tenant, bench.now), bench.now) << uses;
+  }
+}
+
+// Its use is reported at its end, when the next process has its grant already, and another process of the tenant has nothing in flight.
+TEST(TimeBook, ALongCommandIsNoTimeInWhichItsTenantUsesNothing) {
+  for (const bool has_another : {false, true}) {
+    Bench bench;
+    TimeBook::Tenant* const tenant = bench.Tenant({});
+    if (has_another) bench.Start(tenant).busy = false;
+    auto& busy = bench.Start(tenant);
+    auto& other = bench.Start(bench.Tenant({}));
+    busy.gone = true;  // its page is written here
+    ipc::UsagePage& usage = busy.pages.usage;
+    usage.time_wanted_ns = 50'000'000;
+    Time ends{};
+    for (const Time end = bench.now + Seconds(4); bench.now < end; bench.Run(Micros(100))) {
+      if (ends != Time{} && bench.now >= ends) {
+        ends = Time{};
+        usage.time_in_flight_ns = 0;
+        usage.time_used_ns += 50'000'000;
+        bench.Look();
+      }
+      if (ends != Time{} || busy.pages.time_left() <= 0) continue;
+      ends = bench.now + Millis(50);
+      usage.time_in_flight_ns = 50'000'000;
+      usage.time_ends_ns = ends.time_since_epoch().count();
+    }
+    EXPECT_NEAR(static_cast<double>(usage.time_used_ns) / 4e9, 0.5, 0.03) << has_another;
+    EXPECT_NEAR(bench.Part(other, Seconds(4)), 0.5, 0.03) << has_another;
+  }
+}
+
 TEST(TimeBook, NobodyPaysForATimeInWhichTheBrokerWasStopped) {
   TimeBookBench bench;
   auto& one = bench.Start(bench.Tenant({.guarantee = 0.4}));
@@ -775,6 +854,7 @@ TEST(TimeBook, NobodyPaysForATimeInWhichTheBrokerWasStopped) {
   }
 }
 
+// A high tenant whose cap allows it to run does not wait for one whose predictions did not come true.
 TEST(TimeBook, WhatDidNotComeTrueHoldsUpNobodyOfHighPriority) {
   for (const Nanos hold : {Millis(10), Millis(45), Millis(95)}) {
     Bench bench;
