@@ -349,8 +349,9 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
     choice.again = std::min(choice.again, Drops(window));
     return choice;
   }
-  if (t.stalled() &&
-      !t.held_up) {  // the tenants before it are not served either, so it takes nothing of theirs
+  // The tenants before it are not served either, so it takes nothing of theirs. A grant longer than the window would: it is in the
+  // way of the next.
+  if (t.stalled() && !t.held_up && t.grant <= options.window) {
     choice.admit = true;
     return choice;
   }
