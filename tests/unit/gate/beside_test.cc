@@ -2,6 +2,7 @@
 // A high-priority service and a job whose kernels may run beside it: how much of the job runs, and by how much that
 // delays the service.
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -60,7 +61,7 @@ class BesideTest : public EngineTest {
       return took;
     };
     for (int i = 0; i < 10; ++i) request();  // the costs become known
-    bool stop = false;
+    std::atomic<bool> stop{false};
     auto thread = clock().StartThread("job", [&] {
       driver_->PushContext(context_);
       for (int i = 0; !stop; ++i) {
