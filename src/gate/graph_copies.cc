@@ -50,7 +50,7 @@ void GraphCopies::Change(const void* executable, driver::GraphNode node,
   Sum(graph);
 }
 
-void GraphCopies::Put(const void* executable, std::vector<driver::GraphCopy> copies) {
+void GraphCopies::Put(const void* executable, const std::vector<driver::GraphCopy>& copies) {
   if (copies.empty() && kept_.load(std::memory_order_relaxed) == 0) return;
   const base::MutexLock lock(&mutex_);
   graphs_.erase(executable);
@@ -64,7 +64,7 @@ void GraphCopies::Put(const void* executable, std::vector<driver::GraphCopy> cop
   kept_.store(graphs_.size(), std::memory_order_relaxed);
 }
 
-void GraphCopies::Updated(const void* executable, std::vector<driver::GraphCopy> copies) {
+void GraphCopies::Updated(const void* executable, const std::vector<driver::GraphCopy>& copies) {
   {
     const base::MutexLock lock(&mutex_);
     Graph* const graph = FindGraph(executable);
@@ -74,7 +74,7 @@ void GraphCopies::Updated(const void* executable, std::vector<driver::GraphCopy>
       return;
     }
   }
-  Put(executable, std::move(copies));
+  Put(executable, copies);
 }
 
 void GraphCopies::Changed(const void* executable, const driver::GraphCopy& copy) {

@@ -28,10 +28,10 @@ class GraphCopies {
  public:
   // Replaces the entry of an earlier executable with the same handle. Without copies there is no entry. If it throws bad_alloc,
   // there is no entry either.
-  void Put(const void* executable, std::vector<driver::GraphCopy> copies);
+  void Put(const void* executable, const std::vector<driver::GraphCopy>& copies);
   // The executable now copies what another graph with the same nodes does. The nodes keep their old handles, since a program
   // changes single nodes by the handles of the graph that was instantiated.
-  void Updated(const void* executable, std::vector<driver::GraphCopy> copies);
+  void Updated(const void* executable, const std::vector<driver::GraphCopy>& copies);
   // A copy moves something else now. A copy that is not known is added.
   void Changed(const void* executable, const driver::GraphCopy& copy);
   // A child graph now copies what another graph does.

@@ -2,7 +2,6 @@
 #include "gate/graphs.h"
 
 #include <new>
-#include <utility>
 
 #include "gate/footprint.h"
 
@@ -24,16 +23,16 @@ void Graphs::NewVersion(const void* executable) {
   VersionOf(executable).fetch_or(1, std::memory_order_relaxed);
 }
 
-void Graphs::Is(const void* executable, driver::GraphContents contents, FootprintOf of,
+void Graphs::Is(const void* executable, const driver::GraphContents& contents, FootprintOf of,
                 bool updated) {
   NewVersion(executable);
   try {
     parts_.Put(executable, {contents.commands, GraphFootprint(contents, of)});
     kernels_.Put(executable, KernelsOf(contents, of));
     if (updated) {
-      copies_.Updated(executable, std::move(contents.copies));
+      copies_.Updated(executable, contents.copies);
     } else {
-      copies_.Put(executable, std::move(contents.copies));
+      copies_.Put(executable, contents.copies);
     }
   } catch (const std::bad_alloc&) {
     // The driver's call has succeeded and must not fail here, so the graph counts as an unknown one.

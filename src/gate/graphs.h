@@ -16,7 +16,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -38,12 +37,12 @@ class Graphs {
   Graphs& operator=(const Graphs&) = delete;
 
   // Another executable may have had the handle before.
-  void Instantiated(const void* executable, driver::GraphContents contents, FootprintOf of) {
-    Is(executable, std::move(contents), of, /*updated=*/false);
+  void Instantiated(const void* executable, const driver::GraphContents& contents, FootprintOf of) {
+    Is(executable, contents, of, /*updated=*/false);
   }
   // The executable was updated to be like another graph with the same nodes.
-  void Updated(const void* executable, driver::GraphContents contents, FootprintOf of) {
-    Is(executable, std::move(contents), of, /*updated=*/true);
+  void Updated(const void* executable, const driver::GraphContents& contents, FootprintOf of) {
+    Is(executable, contents, of, /*updated=*/true);
   }
   void Unseen(const void* executable);
   // One command of it, a kernel or several kernels, now has at least this footprint.
@@ -66,7 +65,8 @@ class Graphs {
   CopyBytes CopiesOf(const void* executable) const { return copies_.Find(executable); }
 
  private:
-  void Is(const void* executable, driver::GraphContents contents, FootprintOf of, bool updated);
+  void Is(const void* executable, const driver::GraphContents& contents, FootprintOf of,
+          bool updated);
   std::atomic<uint32_t>& VersionOf(const void* executable);
   void NewVersion(const void* executable);
 

@@ -2,7 +2,6 @@
 // Graphs. A launch is one command, described by gate/graphs.h. Its copies to and from the host count towards the copy limits
 // too.
 #include <new>
-#include <utility>
 
 #include "driver/graph_copy.h"
 #include "work/calls.h"
@@ -20,12 +19,12 @@ void Calls::GraphIs(CUgraphExec exec, CUgraph graph, bool updated) {
     return KernelFootprint(kernel);
   };
   try {
-    driver::GraphContents contents = opened_.ContentsOf(graph);
+    const driver::GraphContents contents = opened_.ContentsOf(graph);
     spread_.Put(exec, spread_.PlacesOf(contents));
     if (updated) {
-      graphs_.Updated(exec, std::move(contents), footprint);
+      graphs_.Updated(exec, contents, footprint);
     } else {
-      graphs_.Instantiated(exec, std::move(contents), footprint);
+      graphs_.Instantiated(exec, contents, footprint);
     }
   } catch (const std::bad_alloc&) {
     // The driver has instantiated the graph, so the call must succeed.

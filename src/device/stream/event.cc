@@ -73,7 +73,7 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
   };
   const Captured captured{driver, graph};
   const std::shared_ptr<Graph> made(new Graph(std::move(device)));
-  driver::GraphContents contents = driver.ContentsOf(graph);
+  const driver::GraphContents contents = driver.ContentsOf(graph);
   // It is there from the first launch until the graph ends. The driver takes it in units.
   const uint64_t memory = (contents.memory + kGraphUnit - 1) / kGraphUnit * kGraphUnit;
   if (memory > 0) {
@@ -89,7 +89,7 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
                                           gate::KernelKey(kernel.function, kernel.shape), &known));
       return known;
     };
-    gpu.runtime()->graphs().Instantiated(made->native_, std::move(contents), footprint);
+    gpu.runtime()->graphs().Instantiated(made->native_, contents, footprint);
   }
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuGraphInstantiate"));
   return made;

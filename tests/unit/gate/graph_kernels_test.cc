@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "gate/footprint.h"
@@ -188,7 +187,7 @@ TEST(Graphs, OneInThePlaceOfAnotherIsAnotherWorkThatIsLikeIt) {
     contents.commands = commands;
     contents.kernels.resize(commands);
     contents.copies = {{.to_device = 100}};
-    graphs.Instantiated(&place, std::move(contents), width);
+    graphs.Instantiated(&place, contents, width);
   };
   instantiate(3);
   const Work first = graphs.NextLaunch(&place);
