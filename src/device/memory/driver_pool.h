@@ -168,7 +168,7 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
 
 template <typename Call, typename Otherwise>
 auto DriverPool::Locked(const Call& call, const Otherwise& otherwise) -> decltype(call()) {
-  const std::shared_ptr<DriverPool> self = shared_from_this();
+  const std::shared_ptr<DriverPool> self = weak_from_this().lock();  // destructors call this
   // Whatever the call throws, the virtual device is held while something is charged.
   struct Last {
     DriverPool& pool;

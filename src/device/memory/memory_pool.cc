@@ -61,7 +61,7 @@ uint64_t MemoryPool::GiveBack(const Take& take, bool waits, Refused* refused) {
 
 uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits, std::optional<Time> began,
                                   absl::Status* refused) {
-  const std::shared_ptr<MemoryPool> self = shared_from_this();
+  const std::shared_ptr<MemoryPool> self = weak_from_this().lock();  // throws nothing
   // Who makes room does so again after each return of memory, and would not come to an end.
   if (refused == nullptr && gpu_.clock().Now() < refused_until_.load()) return 0;
   Refused by_driver;
@@ -443,7 +443,7 @@ void MemoryPool::StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& e
     if (serve) device_.Hold();  // a waiter is alive, and so is the virtual device
   }
   if (!serve) return;
-  const std::shared_ptr<MemoryPool> self = shared_from_this();
+  const std::shared_ptr<MemoryPool> self = weak_from_this().lock();  // throws nothing
   const HeldDevice held(device_);
   try {
     ServeWaiters(kNever);
