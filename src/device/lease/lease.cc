@@ -159,6 +159,7 @@ void Lease::Cover(std::vector<std::shared_ptr<Stream>> streams) {
 void Lease::Extend(std::vector<std::shared_ptr<Stream>> streams) {
   if (streams.empty()) return;
   std::vector<gate::StreamGate*> gates;
+  gates.reserve(streams.size());
   for (const std::shared_ptr<Stream>& stream : streams) gates.push_back(stream->stream_gate());
   {
     // First, since the gate's lease must not have streams that are not kept here.

@@ -126,14 +126,19 @@ void LeaseLine::Serve(PendingLease& request) {
   } catch (const std::bad_alloc&) {
     acquired = no_memory_;
   }
+  std::shared_ptr<Lease> unwanted;
   bool wanted;
   {
     const base::MutexLock lock(&mutex_);
     wanted = request.state_ == PendingLease::State::kServed;
-    if (wanted) request.Finish(std::move(acquired));
+    if (wanted) {
+      request.Finish(std::move(acquired));
+    } else if (acquired.ok()) {
+      unwanted = *std::move(acquired);
+    }
   }
-  if (!wanted && acquired.ok()) (*acquired)->Release();
-  acquired = nullptr;
+  if (unwanted != nullptr) unwanted->Release();
+  unwanted = nullptr;
   if (wanted && request.done_) request.done_();
   {
     const base::MutexLock lock(&mutex_);
