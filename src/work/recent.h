@@ -56,22 +56,7 @@ class Recent {
     return const_cast<Entry*>(std::as_const(*this).FindIf(handle));
   }
 
-  void Put(const Entry& entry) {
-    Entry& first = entries_[FirstPlaceOf(Word(entry.handle))];
-    Entry& second = entries_[SecondPlaceOf(Word(entry.handle))];
-    if (second.handle == entry.handle) {
-      second = entry;
-    } else if (first.handle == entry.handle || IsFree(first, entry.epoch)) {
-      first = entry;
-    } else if (IsFree(second, entry.epoch)) {
-      second = entry;
-    } else if (MoveAway(first, entry.epoch)) {
-      first = entry;
-    } else {
-      MoveAway(second, entry.epoch);
-      second = entry;
-    }
-  }
+  void Put(const Entry& entry) { PlaceFor(entry) = entry; }
 
   void Clear() {
     entries_ = {};
@@ -93,6 +78,17 @@ class Recent {
   }
   static bool IsFree(const Entry& place, uint64_t epoch) {
     return place.handle == Nobody() || place.epoch != epoch;
+  }
+  // Where an entry goes: over the one of its handle, or where it drives out none that is of use, if there is such a place.
+  Entry& PlaceFor(const Entry& entry) {
+    Entry& first = entries_[FirstPlaceOf(Word(entry.handle))];
+    Entry& second = entries_[SecondPlaceOf(Word(entry.handle))];
+    if (second.handle == entry.handle) return second;
+    if (first.handle == entry.handle || IsFree(first, entry.epoch)) return first;
+    if (IsFree(second, entry.epoch)) return second;
+    if (MoveAway(first, entry.epoch)) return first;
+    MoveAway(second, entry.epoch);
+    return second;
   }
   // Moves the entry at `place` to its other place. False: that is taken, too.
   bool MoveAway(const Entry& place, uint64_t epoch) {

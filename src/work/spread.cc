@@ -89,7 +89,7 @@ CUstream Spread::StandIn(const Gates* gates, CUcontext context, bool* made) {
       return nullptr;
     }
   }
-  CUstream kept = stream;
+  CUstream kept = nullptr;
   try {
     const base::MutexLock lock(&mutex_);
     kept = stand_ins_.emplace(key, stream).first->second;
