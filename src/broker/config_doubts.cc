@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warnings about a valid configuration.
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "broker/config.h"
@@ -42,7 +44,7 @@ Found FindOn(const Config& config, const std::string& gpu) {
   return found;
 }
 
-std::string Percent(double part) { return absl::StrCat(static_cast<int>(part * 100 + 0.5), " %"); }
+std::string Percent(double part) { return absl::StrCat(std::lround(part * 100), " %"); }
 
 }  // namespace
 
@@ -76,7 +78,7 @@ std::vector<std::string> DoubtsOf(const Config& config) {
     }
     if (!gpu.empty()) absl::StrAppend(&doubt, " (on ", gpu, ")");
     // A warning about all GPUs is not repeated for a GPU that is named for another reason.
-    const auto same = [&](const std::string& said) { return doubt.rfind(said, 0) == 0; };
+    const auto same = [&](const std::string& said) { return absl::StartsWith(doubt, said); };
     if (std::none_of(doubts.begin(), doubts.end(), same)) doubts.push_back(std::move(doubt));
   }
   return doubts;

@@ -163,7 +163,8 @@ class Growing {
 
  private:
   template <typename T, typename Name>
-  static void Put(std::vector<T>& list, std::map<Name, size_t>& places, const Name& name, T&& one) {
+  static void Put(std::vector<T>& list, std::map<Name, size_t>& places, const Name& name,
+                  typename std::vector<T>::value_type&& one) {
     const auto [place, is_new] = places.emplace(name, list.size());
     is_new ? void(list.push_back(std::move(one))) : void(list[place->second] = std::move(one));
   }

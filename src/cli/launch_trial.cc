@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -130,7 +131,7 @@ absl::StatusOr<LaunchTrial::Launches> LaunchTrial::Run(const std::string& object
   tell_.Reset();
   if (error == 0) error = base::ReadAll(hear_.get(), kMostText, &said);
   if (error != 0) return absl::ErrnoToStatus(error, "the process that tries it");
-  if (said.rfind("! ", 0) == 0) return absl::FailedPreconditionError(said.substr(2));
+  if (absl::StartsWith(said, "! ")) return absl::FailedPreconditionError(said.substr(2));
   const std::vector<std::string> counts = absl::StrSplit(said, ' ');
   Launches launches;
   if (counts.size() != 2 || !absl::SimpleAtoi(counts[0], &launches.reached) ||

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/env.h"
@@ -47,7 +48,7 @@ std::string TimeLeft(double fraction, double elapsed_s) {
   constexpr double kTooLittle = 0.01, kTooShortS = 1;
   if (!(fraction >= kTooLittle) || !(elapsed_s >= kTooShortS)) return "";
   const double left = elapsed_s * std::max(0.0, 1 - fraction) / fraction;
-  const auto seconds = static_cast<long>(std::min(left, 1e9) + 0.5);
+  const long seconds = std::lround(std::min(left, 1e9));
   const auto text = [](long first, const char* unit, long second, const char* of_second) {
     std::string words = std::to_string(first) + unit;
     if (second > 0) words += " " + std::to_string(second) + of_second;

@@ -37,7 +37,8 @@ double ChanceBelow(size_t n_of_lower, size_t n_of_upper, size_t k_ends) {
   const auto n = static_cast<double>(n_of_lower), m = static_cast<double>(n_of_upper),
              k = static_cast<double>(k_ends);
   double sum = 0;
-  for (double j = 0; j <= k; ++j) {
+  for (size_t i = 0; i <= k_ends; ++i) {
+    const auto j = static_cast<double>(i);
     sum += std::exp(LogChoose(n - k - 1 + j, j) + LogChoose(k + m - j, k) - LogChoose(n + m, n));
   }
   return sum;

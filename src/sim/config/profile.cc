@@ -65,13 +65,10 @@ std::string Unquote(std::string_view text, std::string* value) {
       return behind.empty() || comment ? std::string()
                                        : Shown(behind) + " stands behind the quotes";
     }
-    if (text[i] != '\\') {
-      value->push_back(text[i]);
-    } else if (++i < text.size() && (text[i] == '"' || text[i] == '\\')) {
-      value->push_back(text[i]);
-    } else {
+    if (text[i] == '\\' && (++i == text.size() || (text[i] != '"' && text[i] != '\\'))) {
       return "of what a backslash may stand before, quotes and backslashes alone are read";
     }
+    value->push_back(text[i]);
   }
   return "the quotes do not end";
 }
