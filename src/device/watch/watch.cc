@@ -8,7 +8,7 @@
 
 namespace gpushare::device {
 
-absl::StatusOr<std::shared_ptr<Watch>> Watch::Start(std::shared_ptr<Gpu> gpu, Nanos limit,
+absl::StatusOr<std::shared_ptr<Watch>> Watch::Start(const std::shared_ptr<Gpu>& gpu, Nanos limit,
                                                     gate::Watchdog::Callback callback) {
   GPUSHARE_RETURN_IF_ERROR(gpu->health());  // nothing would ever be told of
   // Made first: once the GPU knows it, nothing fails any more.

@@ -20,7 +20,7 @@ class Watch {
   static constexpr Nanos kDefault = Seconds(10);
 
   // AlreadyExists: the GPU has one.
-  static absl::StatusOr<std::shared_ptr<Watch>> Start(std::shared_ptr<Gpu> gpu, Nanos limit,
+  static absl::StatusOr<std::shared_ptr<Watch>> Start(const std::shared_ptr<Gpu>& gpu, Nanos limit,
                                                       gate::Watchdog::Callback callback);
   ~Watch();
 
