@@ -72,8 +72,11 @@ void State::FindStale() {
   if (overdue) gated_outstanding = Nanos(0);
 }
 
+// Charges that are settled without a number of commands, as a broker's are, only add. So there is a limit, far above what can be
+// in flight.
 void State::AddCommands(TenantState& t, int n) {
-  n = std::max(n, -t.commands);
+  constexpr int kMostCommands = 1 << 20;
+  n = std::clamp(n, -t.commands, kMostCommands - t.commands);
   t.commands += n;
   CountGated(t, n);
 }

@@ -982,6 +982,18 @@ TEST(Arbiter, ALongCommandOutOfTurnPaysForTheWaitItself) {
   EXPECT_LE(KeptBack(Micros(600)), Micros(8));
 }
 
+TEST(Arbiter, CommandsThatAreNeverSettledAreCountedToALimit) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Charge(a, Millis(1), AtMicros(0));
+  for (int i = 0; i < 3000; ++i) b.arbiter.Launched(a, 1 << 20, AtMicros(i));
+  EXPECT_STREQ(b.arbiter.CheckInvariants(), "");
+  b.arbiter.Settle(a, Phase::kWeight, Millis(1), Millis(1), 1, AtMicros(3000));
+  b.arbiter.Block(c, Micros(10), false, AtMicros(3000));
+  EXPECT_EQ(b.Run(AtMicros(3000)).size(), 1u);
+  EXPECT_STREQ(b.arbiter.CheckInvariants(), "");
+}
+
 TEST(Arbiter, WhatIsIdledAwayCountsThoughTheEndOfTheWorkWasForeseen) {
   EXPECT_NEAR(static_cast<double>(KeptBack(Millis(10), true).count()), 1e5, 5e3);
 }
