@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: errors, versions.
+#include <bit>
+#include <cstddef>
+#include <type_traits>
+
 #include "device/abi/c_abi.h"
 #include "gpushare/version.h"
 
@@ -23,7 +27,8 @@ const char* gpushare_status_name(gpushare_status status) {
                                     "UNAVAILABLE",
                                     "DATA_LOSS",
                                     "UNAUTHENTICATED"};
-  const auto i = static_cast<size_t>(status);
+  // A C program may pass any value. Reading one that is none of the enumeration's as such is undefined.
+  const size_t i = std::bit_cast<std::underlying_type_t<gpushare_status>>(status);
   return i < std::size(kNames) ? kNames[i] : "NO_SUCH_STATUS";
 }
 
