@@ -8,8 +8,8 @@
 // the end that its process predicts. What a process reports corrects the books, but can only spend what was granted.
 //
 // A process asks for its next grant when half of the last is left, and returns what it does not need. What it neither
-// uses nor returns while the device waits for it lapses: in the books it is the tenant's again, and if the process uses it
-// later, that is charged then.
+// uses nor returns while the device waits for it lapses: in the books it is the tenant's again. If the process uses it later,
+// that is charged then, and as long as it goes on using it, it holds the device again.
 //
 // Pure except for the pages: time is an argument, nothing blocks. Threading: one caller at a time.
 #ifndef GPUSHARE_BROKER_TIME_BOOK_H_

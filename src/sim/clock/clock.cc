@@ -129,7 +129,6 @@ void Clock::DrainInbox() {
 // Takes the next thread to run off the queue, with the clock at its time; null when there is nothing to do. Time passes only
 // while a thread other than a service waits or is to run. If there is none, time stands still, and a service runs only when its
 // moment has already come.
-// stands still, and a service runs when its moment has come already.
 Thread* Clock::PickNext() {
   if (blocked()) run_events_();
   for (;;) {
