@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: errors, versions.
-#include <bit>
-#include <cstddef>
+#include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "device/abi/c_abi.h"
@@ -27,8 +27,9 @@ const char* gpushare_status_name(gpushare_status status) {
                                     "UNAVAILABLE",
                                     "DATA_LOSS",
                                     "UNAUTHENTICATED"};
-  // A C program may pass any value. Reading one that is none of the enumeration's as such is undefined.
-  const size_t i = std::bit_cast<std::underlying_type_t<gpushare_status>>(status);
+  // A C program may pass any value. Reading one that is none of the enumeration's as such is undefined, in std::bit_cast() too.
+  std::underlying_type_t<gpushare_status> i;
+  std::memcpy(&i, &status, sizeof(i));
   return i < std::size(kNames) ? kNames[i] : "NO_SUCH_STATUS";
 }
 
